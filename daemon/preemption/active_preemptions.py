@@ -100,7 +100,7 @@ class ActivePreemptions:
         changed: list[ActivePreemption] = []
         for active_preemption in self.by_job.values():
             job, successors = jobs.get(active_preemption.job_id), active_preemption.successors
-            successors.look(active_preemption.for_jobs, jobs, details, starts)
+            successors.observe(active_preemption.for_jobs, jobs, details, starts)
             context = PreemptionContext(
                 at,
                 may_begin,
@@ -187,7 +187,7 @@ class ActivePreemptions:
                 for_jobs=wanted.for_jobs,
                 reason=wanted.reason,
             )
-            active_preemption.successors.look(wanted.for_jobs, jobs, details)
+            active_preemption.successors.observe(wanted.for_jobs, jobs, details)
             context = PreemptionContext(at, True, False, frozenset(), self.settings.release_after_s)
             step = decide_next_step(active_preemption, job, context)
             if step.send is not None:

@@ -82,7 +82,7 @@ class Successors:
     cancelled: set[int] = field(default_factory=set)
     """Jobs that ended without a start, also those that Slurm has forgotten meanwhile."""
 
-    def look(
+    def observe(
         self, job_ids: Iterable[int], jobs: Mapping[int, SlurmJob], details: Details, starts: Collection[int] = ()
     ) -> None:
         """Take in what Slurm shows of these jobs now; ``starts`` are those that fit into what is free."""
