@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.pipeline.actions import Action, PreemptJob
-from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn, UnknownNodes
 from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 
 
@@ -61,6 +61,11 @@ class JobNotes:
     score_name: Word = "score"
     reserved_in_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """In how many seconds at the latest room is reserved for each job, NaN for none; empty: no job has any."""
+    behind: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The waiting job for which Slurm keeps the nodes that each job could take, by id, 0 for none; empty: for none at all.
+    No one is preempted for such a job, and if it fits now Slurm may well not start it."""
+    unknown_nodes: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """As in :class:`.JobTable`."""
 
     def of(self, job_id: int) -> JobNote:
         """The notes of one job.
@@ -79,6 +84,8 @@ class JobNotes:
             position=int(self.position[at]),
             score_name=self.score_name,
             reserved_in_s=float(self.reserved_in_s[at]) if len(self.reserved_in_s) else NEVER,
+            behind=int(self.behind[at]) if len(self.behind) else 0,
+            unknown_nodes=UnknownNodes(int(self.unknown_nodes[at]) if len(self.unknown_nodes) else 0),
         )
 
 
@@ -93,6 +100,8 @@ class JobNote:
     position: int
     score_name: str
     reserved_in_s: float = NEVER
+    behind: int = 0
+    unknown_nodes: UnknownNodes = UnknownNodes.KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,12 @@ class Plan:
     """What is said of waiting jobs' CPUs, by job id, most urgent first."""
     facts: Mapping[Word, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
+
+    @property
+    def behind(self) -> list[int]:
+        """Jobs for which there are only nodes that Slurm keeps for others (:attr:`JobNotes.behind`)."""
+        ids: list[int] = self.notes.job_id[np.flatnonzero(self.notes.behind)].tolist()
+        return ids
 
     @property
     def preempts(self) -> tuple[PreemptJob, ...]:

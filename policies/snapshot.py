@@ -31,6 +31,9 @@ UNKNOWN_SITE_FACTOR = -(2**62)
 UNLIMITED_S = float("inf")
 """Time limit of a job without one."""
 
+UNKNOWN_SITE_FACTOR = -(2**62)
+"""Stands in a snapshot for a SiteFactor that Slurm does not tell (sprio leaves out jobs before their begin time)."""
+
 
 class JobState(IntEnum):
     """The states that a policy can act on; ended jobs are not in a snapshot."""
@@ -43,6 +46,26 @@ class JobState(IntEnum):
     SUSPENDED = 3
     COMPLETING = 4
     """Ending or being requeued: still holds its resources, cannot be acted on."""
+
+
+class UnknownNodes(IntEnum):
+    """Why it is not known which nodes would do for a waiting job; no one is preempted for such a job."""
+
+    KNOWN = 0
+    NOT_TOLD = 1
+    """Slurm told nothing more of it than that it waits."""
+    TOO_LONG = 2
+    """Its features or excluded nodes are longer than Slurm's reply."""
+    RESERVATION = 3
+    """It is bound to a reservation of nodes."""
+    FEATURES = 4
+    """Its features are joined in another way than by ``&`` alone or by ``|`` alone."""
+    MORE_THAN_NAMED = 5
+    """It wants more nodes than it names."""
+    UNREADABLE = 6
+    """A host list or a number in it cannot be read."""
+    TOO_MANY = 7
+    """More different requests wait than are worked out in one cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +162,12 @@ class JobTable:
 
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """It has waited so long that no other job is lifted past it (:mod:`.engine.lift_bounds`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Column of :attr:`NodeTable.node_sets` with the nodes that would do, -1 for any; empty: any for all jobs."""
+    unknown_nodes: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """A :class:`UnknownNodes` of each job; empty: the nodes that would do are known of all."""
     whole_nodes: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """It starts on nodes alone on which nothing runs (``--exclusive``); empty: no job."""
     least_cpus: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

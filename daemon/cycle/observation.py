@@ -74,6 +74,7 @@ class SnapshotReader:
             refused=preemptions.refused.standing(slurm_state.steady_s),
             max_preemptions=settings.preemption.max_per_job,
             paused=preemptions.vain.standing(slurm_state.steady_s),
+            passing_limit_s=settings.cycle.passing_limit_s,
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)

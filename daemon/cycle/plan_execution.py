@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from sqlalchemy.orm import Session
@@ -28,6 +29,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
+from slurm_soda.slurm_ext.write.starts_behind import find_jobs_ahead
 
 SETTLE_EVERY_S = 60.0
 """How often the store is asked for changes by hand whose command was killed."""
@@ -79,9 +81,10 @@ class PlanExecutor:
         at = Instant(now_s, slurm_state.steady_s)
         settled = self._settle(slurm_state)
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
-        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s)
+        details = slurm_state.waiting or {}
+        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s, details=details)
         state.count_preemptions()
-        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at)
+        begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
         ordinary: list[JobChange] = []
         if plan is not None:
             cycle = self._settings.cycle
@@ -89,11 +92,11 @@ class PlanExecutor:
                 plan,
                 snapshot,
                 depth=cycle.order_depth,
-                passing_limit_s=cycle.passing_limit_s,
                 skipping_limit_s=cycle.skipping_limit_s,
                 successors=preemptions.successors,
             )
             ordinary = request_changes(plan, snapshot) + orders
+            plan = replace(plan, notes=replace(plan.notes, behind=find_jobs_ahead(plan, snapshot, orders)))
         planned = len(steps) + len(begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []

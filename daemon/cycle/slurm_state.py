@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 
@@ -12,11 +13,13 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.engine.lift_bounds import mark_overdue
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.read.job_states import waits_for_places
 from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -66,6 +69,7 @@ class SlurmState:
         refused: Collection[int],
         max_preemptions: int = 0,
         paused: Collection[GpuRequest] = (),
+        passing_limit_s: float = math.inf,
     ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
@@ -76,6 +80,8 @@ class SlurmState:
             refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
             max_preemptions: nor those that were preempted so often; 0: no bound.
             paused: requests for which others were preempted in vain lately: no one is preempted for such jobs.
+            passing_limit_s: jobs that have waited so long are overdue, unless Slurm says that they lack more than resources:
+                then it keeps no nodes for them.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -88,12 +94,20 @@ class SlurmState:
         )
         snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting, self.node_flags)
         table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
+        table = self._with_overdue(table, passing_limit_s)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
         return replace(snapshot, jobs=table, tiers=self.tiers)
+
+    def _with_overdue(self, table: JobTable, passing_limit_s: float) -> JobTable:
+        table = mark_overdue(table, passing_limit_s)
+        rows = np.flatnonzero(table.overdue)
+        jobs = [self.jobs[job_id] for job_id in table.job_id[rows].tolist()]
+        table.overdue[rows] = [waits_for_places(job.state, job.reason) for job in jobs]
+        return table
 
 
 def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:

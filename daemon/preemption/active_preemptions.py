@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import PreemptionSettings
@@ -25,18 +26,20 @@ from slurm_soda.daemon.preemption.state_machine import (
     is_back,
     returned_s,
 )
+from slurm_soda.daemon.preemption.successors import Details, can_take_places
 from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, find_vain
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.read.job_states import waits_for_places
 from slurm_soda.slurm_ext.read.snapshot import is_preemptible
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 
 RETRY_AFTER_S = 2.0
 """Pause after Slurm refused a step."""
+
+_NO_DETAILS: Details = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +77,44 @@ class ActivePreemptions:
         return {job_id for p in self.by_job.values() if p.phase in LEAVING_PHASES for job_id in p.for_jobs}
 
     def advance(
-        self, jobs: Mapping[int, SlurmJob], plan: Plan | None, at: Instant, *, may_begin: bool, boot_s: float = math.inf
+        self,
+        jobs: Mapping[int, SlurmJob],
+        plan: Plan | None,
+        at: Instant,
+        *,
+        may_begin: bool,
+        boot_s: float = math.inf,
+        details: Details = _NO_DETAILS,
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
         A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``boot_s`` is as in
-        :class:`PreemptionContext`.
+        :class:`PreemptionContext`, ``details`` are of the waiting jobs.
         """
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)
         starts = set() if plan is None else set(plan.starts.tolist())
-        waiting = {job_id for job_id, job in jobs.items() if _can_take_places(job)} if self.by_job else set()
+        behind = set() if plan is None else set(plan.behind)
+        waiting = {job_id for job_id, job in jobs.items() if can_take_places(job, at.now_s)} if self.by_job else set()
         preemption_steps: list[PreemptionStep] = []
         changed: list[ActivePreemption] = []
         for active_preemption in self.by_job.values():
-            job = jobs.get(active_preemption.job_id)
+            job, successors = jobs.get(active_preemption.job_id), active_preemption.successors
+            successors.observe(active_preemption.for_jobs, jobs, details, starts)
             context = PreemptionContext(
-                at, may_begin, active_preemption.job_id in starts, waiting, self.settings.release_after_s, boot_s
+                at,
+                may_begin,
+                active_preemption.job_id in starts,
+                waiting - successors.changed,
+                self.settings.release_after_s,
+                boot_s,
             )
             back = job if is_back(active_preemption, job) else None
             if back is not None:
                 active_preemption.returned_s = returned_s(active_preemption, back, context)
             step = decide_next_step(active_preemption, job, context)
             if plan is not None and back is not None:
-                self._judge(active_preemption, back, step, context, jobs, starts)
+                self._judge(active_preemption, back, step, context, jobs, starts.difference(behind))
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase
@@ -123,7 +140,10 @@ class ActivePreemptions:
         jobs: Mapping[int, SlurmJob],
         starts: Collection[int],
     ) -> None:
-        """Note which jobs did not start on the places that were left for them, once those are left no longer."""
+        """Note which jobs did not start on the places that were left for them, once those are left no longer.
+
+        ``starts`` are those that fit now, on nodes which Slurm keeps for nobody.
+        """
         if active_preemption.phase == "released":
             return
         if step.send is None and step.phase not in ("released", "done"):
@@ -131,12 +151,20 @@ class ActivePreemptions:
             active_preemption.displaced |= waiting.difference(starts)
             return
         waited = has_made_way(active_preemption, job, context)
-        found = find_vain(active_preemption, jobs, starts, waited=waited)
-        for each in found:
-            self.vain.note(each, active_preemption.created_steady_s, context.at.steady_s, context.release_after_s)
-        active_preemption.vain_for = tuple(each.job_id for each in found)
+        found = find_vain(active_preemption, jobs, starts, now_s=context.at.now_s, waited=waited)
+        begun_s, asked = active_preemption.created_steady_s, active_preemption.successors.asked
+        for job_id in found:
+            self.vain.note(asked[job_id].request, job_id, begun_s, context.at.steady_s, context.release_after_s)
+        active_preemption.vain_for = tuple(found)
 
-    def begin(self, plan: Plan, jobs: Mapping[int, SlurmJob], job_cache: JobCache, at: Instant) -> list[PreemptionStep]:
+    def begin(
+        self,
+        plan: Plan,
+        jobs: Mapping[int, SlurmJob],
+        job_cache: JobCache,
+        at: Instant,
+        details: Details = _NO_DETAILS,
+    ) -> list[PreemptionStep]:
         """The plan's new preemptions, each with its first step; :meth:`adopt` those that the change limits let through.
 
         A job that others already leave for gets no further victims until they have left.
@@ -160,6 +188,7 @@ class ActivePreemptions:
                 for_jobs=wanted.for_jobs,
                 reason=wanted.reason,
             )
+            active_preemption.successors.observe(wanted.for_jobs, jobs, details)
             context = PreemptionContext(at, True, False, frozenset(), self.settings.release_after_s)
             step = decide_next_step(active_preemption, job, context)
             if step.send is not None:
@@ -176,7 +205,7 @@ class ActivePreemptions:
             read = self.by_job.get(job_id)
             if read is not None and (read.pk, read.phase) == (known.pk, known.phase):
                 read.created_steady_s, read.deadline_s = known.created_steady_s, known.deadline_s
-                read.returned_s = known.returned_s
+                read.returned_s, read.successors = known.returned_s, known.successors
 
     def note(self, preemption_step: PreemptionStep, outcome: ChangeOutcome, job: SlurmJob, steady_s: float) -> None:
         """Take in what became of a step that was sent, at an instant of the steady clock."""
@@ -223,11 +252,6 @@ def _awaits_nodes(active_preemption: ActivePreemption, step: PreemptionDecision,
         return False
     active_preemption.forgotten_s = min(active_preemption.forgotten_s, steady_s)
     return steady_s < active_preemption.forgotten_s + NODES_REPORT_WITHIN_S
-
-
-def _can_take_places(job: SlurmJob) -> bool:
-    """It waits for nothing but resources, its turn and a begin time; not for a release or for other jobs."""
-    return waits_for_places(job.state, job.reason) or (job.state == "PENDING" and job.reason == "BeginTime")
 
 
 def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.preemption.successors import Successors
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S
@@ -68,6 +69,8 @@ class ActivePreemption:
     """When the job came back to the queue, by the steady clock; ``None`` before."""
     displaced: set[int] = field(default_factory=set)
     """Jobs of :attr:`for_jobs` that waited for its places since, and did not always fit: others had taken them."""
+    successors: Successors = field(default_factory=Successors)
+    """What :attr:`for_jobs` asked for when others began to leave for them."""
     vain_for: tuple[int, ...] = ()
     """Jobs of :attr:`for_jobs` that did not start, although they could have as far as anybody knows."""
 

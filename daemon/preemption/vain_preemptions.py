@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.preemption.state_machine import SLURM_TICK_S, ActivePreemption
+from slurm_soda.daemon.preemption.successors import can_take_places, request_of
 from slurm_soda.policies.engine.vain_preemptions import MAX_PAUSE_S, GpuRequest, compute_pause_s
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.read.job_states import waits_for_places
 
 FORGOTTEN_AFTER_S = MAX_PAUSE_S
 """A pause that was over for so long makes no later one longer."""
@@ -43,22 +43,22 @@ class VainPreemptions:
         """What the store has."""
         self._by_request = {each.request: each for each in attempts}
 
-    def note(self, job: SlurmJob, begun_s: float, steady_s: float, wait_s: float) -> None:
+    def note(self, request: GpuRequest, job_id: int, begun_s: float, steady_s: float, wait_s: float) -> None:
         """An attempt to make room for a job came to nothing.
 
         Args:
-            job: the one that did not start.
+            request: what it asked for when others began to leave.
+            job_id: the one that did not start.
             begun_s: when the preemption began. One that began before the last vain attempt was noted was part of that one.
             steady_s: now.
             wait_s: how long the job could have started.
         """
-        request = request_of(job)
         known = self._by_request.get(request)
         if known is not None and begun_s <= known.noted_s:
             return
         times = 1 if known is None else known.times + 1
         until_s = steady_s + compute_pause_s(times, wait_s)
-        self._by_request[request] = VainAttempts(request, times, job.job_id, steady_s, until_s)
+        self._by_request[request] = VainAttempts(request, times, job_id, steady_s, until_s)
         self.changed = True
 
     def keep(self, jobs: Mapping[int, SlurmJob], now_s: float, steady_s: float) -> None:
@@ -90,34 +90,42 @@ class VainPreemptions:
         return [request for request, known in self._by_request.items() if steady_s < known.until_s]
 
 
-def request_of(job: SlurmJob) -> GpuRequest:
-    """Whose job, and which GPUs it asks for."""
-    return GpuRequest(job.user, job.gpus, job.gpus_per_node, job.gpu_type)
-
-
 def find_vain(
-    active_preemption: ActivePreemption, jobs: Mapping[int, SlurmJob], starts: Collection[int], *, waited: bool
-) -> list[SlurmJob]:
+    active_preemption: ActivePreemption,
+    jobs: Mapping[int, SlurmJob],
+    starts: Collection[int],
+    *,
+    now_s: float,
+    waited: bool,
+) -> list[int]:
     """Jobs that did not start although others left for them; asked when the preempted job competes again.
 
-    A job that Slurm does not start for another reason than resources, or that ended without a run, does not start here any
-    more. One that waits for resources did so in vain if it had its time, and could have started in all of it: then nobody
-    else took its places.
+    A job that Slurm does not start for another reason than resources, that ended without a run, or whose owner has changed
+    it since, does not start here any more. One that waits for resources did so in vain if it had its time, and could have
+    started in all of it: then nobody else took its places.
 
     Args:
         active_preemption: of the job that left.
         jobs: as Slurm shows them.
         starts: jobs that fit into what is free.
+        now_s: now, by the wall clock.
         waited: the preempted job has made way for as long as it should.
     """
-    found = []
+    found, successors = [], active_preemption.successors
     for job_id in active_preemption.for_jobs:
         job = jobs.get(job_id)
-        if job is None or _has_started(job, active_preemption.created_s):
-            continue
-        fits = job_id in starts and job_id not in active_preemption.displaced
-        if (waited and fits) if waits_for_places(job.state, job.reason) else job.reason != "BeginTime":
-            found.append(job)
+        if job is None:
+            in_vain = job_id in successors.cancelled
+        elif _has_started(job, active_preemption.created_s):
+            in_vain = False
+        elif job_id in successors.changed or not can_take_places(job, now_s):
+            in_vain = True
+        elif job.reason == "BeginTime":
+            in_vain = False
+        else:
+            in_vain = waited and job_id in starts and job_id not in active_preemption.displaced
+        if in_vain:
+            found.append(job_id)
     return found
 
 

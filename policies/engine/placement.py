@@ -44,7 +44,9 @@ class NodeGroups:
             self.of[members] = number
         self._in_partition = [nodes.in_partition[members[0]] for members in self.members]
         self._gpu_type = [gpu_type for _, gpu_type in groups]
-        self._node_sets, self._cpus = nodes.node_sets, nodes.cpus
+        self._node_sets, self._cpus = list(nodes.node_sets.T), nodes.cpus
+        self._added: dict[bytes, int] = {}
+        """Sets of nodes that the decision itself makes, by their flags."""
         self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def matching(self, partition: int, gpu_type: int) -> tuple[int, ...]:
@@ -63,11 +65,19 @@ class NodeGroups:
     def mask(self, shape: RequestShape) -> BoolColumn:
         """Which nodes a shape may use, as one flag a node."""
         flags: BoolColumn = np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
-        return flags if shape.node_set == ANY_NODE else flags & self._node_sets[:, shape.node_set]
+        return flags if shape.node_set == ANY_NODE else flags & self._node_sets[shape.node_set]
+
+    def bound_to(self, shape: RequestShape, flags: BoolColumn) -> RequestShape:
+        """The same request for these nodes alone."""
+        key = flags.tobytes()
+        if key not in self._added:
+            self._added[key] = len(self._node_sets)
+            self._node_sets.append(flags)
+        return shape._replace(node_set=self._added[key])
 
     def bars(self, shape: RequestShape, node: int) -> bool:
         """Whether a node of a matching group will not do, as the request is bound to others."""
-        return shape.node_set != ANY_NODE and not self._node_sets.item(node, shape.node_set)
+        return shape.node_set != ANY_NODE and not self._node_sets[shape.node_set].item(node)
 
     def cpus_on(self, shape: RequestShape, node: int) -> int:
         """CPUs that an even share of a request takes of a node."""

@@ -67,6 +67,7 @@ class PlacementPass:
         verdict: one :class:`JobVerdict` a job row.
         free_capacity: what is free now and soon, less the claims made so far.
         claims: places given to waiting jobs, by row, in the order they were given.
+        behind: rows that get nothing on nodes which Slurm keeps for another row, and that row.
     """
 
     def __init__(self, snapshot: ClusterSnapshot, demand: Demand | None = None) -> None:
@@ -76,6 +77,7 @@ class PlacementPass:
         self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
         self.free_capacity = FreeCapacity(snapshot)
         self.claims: dict[int, JobPlacement] = {}
+        self.behind: dict[int, int] = {}
         self._set_too_large_aside()
 
     def _set_too_large_aside(self) -> None:

@@ -50,6 +50,8 @@ def build_plan(
     never = pending[verdict == JobVerdict.TOO_LARGE]
     position = np.full(len(jobs), -1, dtype=np.int64)
     position[ranked] = np.arange(len(ranked))
+    behind = np.zeros(len(jobs) if placing.behind else 0, dtype=np.int64)
+    behind[list(placing.behind)] = jobs.job_id[list(placing.behind.values())]
     notes = JobNotes(
         job_id=jobs.job_id,
         verdict=placing.verdict,
@@ -58,6 +60,8 @@ def build_plan(
         position=position,
         score_name=score_name,
         reserved_in_s=np.zeros(0) if reserved_in_s is None else reserved_in_s,
+        behind=behind,
+        unknown_nodes=jobs.unknown_nodes,
     )
     return Plan(
         policy=policy,

@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.engine.allocations import PreemptibleAllocations
+from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.kept_nodes import KeptNodes
+from slurm_soda.policies.engine.placement import FreeNodes
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.pipeline.actions import PreemptJob
@@ -69,7 +72,8 @@ class PreemptivePass:
     worse-ranked job is started on them only to be preempted in its turn.
 
     A waiting job for whom no one may be preempted starts in what is free, but takes it from no one: it may well not start,
-    and then somebody would be preempted in place of using what it left.
+    and then somebody would be preempted in place of using what it left. So does one that must stay behind another waiting
+    job, on the nodes that Slurm keeps for that one (:class:`.KeptNodes`); on other nodes it takes its places as usual.
 
     Room in this wide sense only shrinks along the order, so each distinct shape fails at most once: a decision costs
     O(log m) for each start, O(running entries) for each preempting job and for each shape that fails.
@@ -89,6 +93,12 @@ class PreemptivePass:
         may_preempt = placing.snapshot.jobs.may_preempt
         self._barred = set(np.flatnonzero(~may_preempt).tolist())
         """Rows for which no one may be preempted."""
+        self._kept = KeptNodes(placing.snapshot, placing.verdict == JobVerdict.WAIT, placing.claims)
+        self._left: FreeNodes | None = None
+        """What is free now, less what those may start in that stay behind others."""
+        self._beside: dict[tuple[int, bytes], RequestShape] = {}
+        self._bound: dict[int, RequestShape] = {}
+        """Requests of rows that take no places on nodes which are kept for others."""
         self._preempted: list[tuple[int, int]] = []
         """Heap of (position, row): preempted jobs whose turn has not come yet."""
 
@@ -121,9 +131,13 @@ class PreemptivePass:
                 self._place_displaced(closed, refusals)
             if closed[code]:
                 continue
-            if row not in self._barred:
+            kept = None if row in self._barred else self._kept.find(row)
+            if row not in self._barred and kept is None:
                 self._place(row, rank, code, closed, refusals)
-            elif no_room.get(code) != len(self._victims) and not self._start(row, code):
+                continue
+            if kept is not None and self._place_beside(row, rank, *kept, refusals):
+                continue
+            if no_room.get(code) != len(self._victims) and not self._start(row, code, kept=kept is not None):
                 no_room[code] = len(self._victims)  # room for this request grows only as further victims leave
         while self._preempted:
             self._place_displaced(closed, refusals)
@@ -134,31 +148,63 @@ class PreemptivePass:
     def _place_displaced(self, closed: bytearray, refusals: RefusedShapes) -> None:
         rank, row = heappop(self._preempted)
         code = int(self._placing.demand.code[row])
-        if not closed[code]:
+        kept = self._kept.find(row)
+        if kept is not None:
+            self._place_beside(row, rank, *kept, refusals)
+        elif not closed[code]:
             self._place(row, rank, code, closed, refusals)
 
-    def _start(self, row: int, code: int) -> bool:
-        """Say that a job fits into what is free now, if it does, without taking that."""
-        claim = self._placing.free_capacity.find(self._placing.demand.shapes[code])
+    def _start(self, row: int, code: int, *, kept: bool) -> bool:
+        """Say that a job fits into what is free now, if it does, without taking that: with ``kept`` from others like it."""
+        shape = self._placing.demand.shapes[code]
+        claim = self._placing.free_capacity.find(shape)
         if claim is None or not claim.at_once:
             return False
+        if kept:
+            self._left = self._left or self._placing.free_capacity.now.copy()
+            pieces = self._left.find(shape)
+            if pieces is None:
+                return False
+            self._left.take(pieces)
         self._placing.record(row, claim)
         return True
 
     def _place(self, row: int, rank: int, code: int, closed: bytearray, refusals: RefusedShapes) -> None:
-        placing = self._placing
-        shape = placing.demand.shapes[code]
-        if not refusals.cover(shape):
-            claim = placing.free_capacity.find(shape) or self._preempt_for(row, rank)
-            if claim:
-                placing.claim(row, claim)
-                self._note_waiter(row, claim)
-                return
-            refusals.add(shape)
-        closed[code] = 1
+        if not self._claim(row, rank, self._shape(row), refusals):
+            closed[code] = 1
 
-    def _preempt_for(self, row: int, rank: int) -> JobPlacement | None:
-        found = self._search.find(self._placing.demand.shapes[int(self._placing.demand.code[row])], rank)
+    def _place_beside(self, row: int, rank: int, kept: BoolColumn, first: int, refusals: RefusedShapes) -> bool:
+        """Give a job places on nodes that are not kept for others; whether there are any."""
+        placing = self._placing
+        code = int(placing.demand.code[row])
+        key = code, kept.tobytes()
+        if key not in self._beside:
+            classes, shape = placing.free_capacity.classes, placing.demand.shapes[code]
+            self._beside[key] = classes.bound_to(shape, classes.mask(shape) & ~kept)
+        self._bound[row] = self._beside[key]
+        if self._claim(row, rank, self._bound[row], refusals):
+            placing.behind.pop(row, None)
+            return True
+        placing.behind[row] = first
+        return False
+
+    def _claim(self, row: int, rank: int, shape: RequestShape, refusals: RefusedShapes) -> bool:
+        if refusals.cover(shape):
+            return False
+        placing = self._placing
+        claim = placing.free_capacity.find(shape) or self._preempt_for(shape, rank)
+        if claim is None:
+            refusals.add(shape)
+            return False
+        placing.claim(row, claim)
+        self._note_waiter(row, claim)
+        return True
+
+    def _shape(self, row: int) -> RequestShape:
+        return self._bound.get(row) or self._placing.demand.shapes[int(self._placing.demand.code[row])]
+
+    def _preempt_for(self, shape: RequestShape, rank: int) -> JobPlacement | None:
+        found = self._search.find(shape, rank)
         if found is None:
             return None
         pieces, victims = found
@@ -200,8 +246,7 @@ class PreemptivePass:
         rows = self._beneficiaries(victim)
         held = [placing.claims[row].pieces for row in [*rows, victim] if row in placing.claims]
         useful = np.zeros(len(soon.gpus), dtype=np.bool_)
-        for code in set(placing.demand.code[rows].tolist()):
-            shape = placing.demand.shapes[code]
+        for shape in {self._shape(row) for row in rows}:
             gpus, cpus, memory_mib = shape.least
             enough = (soon.gpus >= gpus) & (soon.cpus >= cpus) & (soon.memory_mib >= memory_mib)
             useful |= enough & placing.free_capacity.classes.mask(shape)
@@ -222,7 +267,7 @@ class PreemptivePass:
         if free_capacity.is_free_soon(pieces):
             free_capacity.reoccupy(pieces)
             for row in users:
-                found = free_capacity.find(placing.demand.shapes[int(placing.demand.code[row])])
+                found = free_capacity.find(self._shape(row))
                 if found is None:
                     break
                 free_capacity.hold(found)

@@ -19,7 +19,7 @@ from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.sharing.sjf.policy import SharingSjf
-from slurm_soda.policies.snapshot import JobState, JobView
+from slurm_soda.policies.snapshot import JobState, JobView, UnknownNodes
 from slurm_soda.policies.tiresias.policy import Tiresias
 
 VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
@@ -34,6 +34,29 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
     JobVerdict.TOO_LARGE: "No set of nodes of its partition could ever hold it.",
 })  # fmt: skip
 
+
+_BEHIND: Mapping[JobVerdict, str] = MappingProxyType({
+    JobVerdict.WAIT: (
+        "It waits behind job {job}, for which Slurm keeps the nodes. No job is lifted past that one, as it has waited for"
+        " long or has a smaller --nice, so no one is preempted for this one either."
+    ),
+    JobVerdict.START: (
+        "It fits, but stays behind job {job}, which does not fit and is not to be passed: Slurm may keep the nodes for that"
+        " one, and starts this one first only if its time limit ends before."
+    ),
+})  # fmt: skip
+
+_UNKNOWN_NODES: Mapping[UnknownNodes, str] = MappingProxyType({
+    UnknownNodes.NOT_TOLD: "Slurm did not answer the question about it",
+    UnknownNodes.TOO_LONG: "its features or excluded nodes are too long a text",
+    UnknownNodes.RESERVATION: "it names a reservation",
+    UnknownNodes.FEATURES: "its features are not joined by & alone or by | alone",
+    UnknownNodes.MORE_THAN_NAMED: "it wants more nodes than it names",
+    UnknownNodes.UNREADABLE: "a host list or a number in it cannot be read",
+    UnknownNodes.TOO_MANY: (
+        "too many different ones wait, and its owner's other ones, or those of other owners, had their turn first"
+    ),
+})  # fmt: skip
 
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
@@ -51,6 +74,11 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
         often = ", or it was preempted as often as one job may be" if job.preemptions else ""
         why = f"its minimum run time is not over{often}" if job.preemptible else cannot + often
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
+    if note.behind and note.verdict in _BEHIND:
+        verdict = _BEHIND[note.verdict].format(job=note.behind)
+    if note.unknown_nodes:
+        unknown = _UNKNOWN_NODES[note.unknown_nodes]
+        verdict += f" Its node request was not worked out, so no one is preempted for it: {unknown}."
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
@@ -64,6 +92,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
             note.score_name: _finite(note.score),
             "attained_gpu_s": job.attained_gpu_s,
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
+            **({"behind": note.behind} if note.behind else {}),
+            **({"unknown_nodes": note.unknown_nodes.name.lower()} if note.unknown_nodes else {}),
             **numbers,
         },
     )

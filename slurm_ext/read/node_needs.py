@@ -17,7 +17,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.demand import ANY_NODE
 from slurm_soda.policies.engine.vain_preemptions import bar_rows
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, UnknownNodes
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.hostlist import count_hosts, expand_hosts
@@ -29,17 +29,19 @@ _PLAIN_FEATURES = re.compile(r"[^&|\[\]()*,:!]+(?:(?:&[^&|\[\]()*,:!]+)*|(?:\|[^
 """Features that must all be there, or of which one must; everything else is a matter of Slurm's."""
 
 MAX_REQUESTS = 200
-"""Different requests for nodes in one cycle, those of the most urgent jobs; each is compared with all nodes."""
+"""Different requests for nodes in one cycle; each is compared with all nodes. Owners take turns, most urgent jobs first.
+Jobs for which no one may be preempted anyway come last."""
 
 _NODE_REQUEST = attrgetter("req_node_names", "nodes", "tasks", "tres_per_node", "tres_per_job", "tres_per_task")
-"""What :func:`_bound_to` takes of a job."""
+_DETAIL_REQUEST = attrgetter("excluded_nodes", "features", "reservation", "cut")
+"""What :func:`_read_request` takes of a job, and of what else Slurm tells of it."""
 
 _Words = tuple[str, str, str, tuple[tuple[str, int], ...]]
 """Nodes by name, nodes that are excluded, features, other generic resources on each node."""
 
 
-class _UnknownNodesError(Exception):
-    """It cannot be told which nodes would do."""
+class _TooManyError(Exception):
+    """No more requests are compared with all nodes in this cycle."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class KeptNodeFlags:
         key = named, excluded, features
         flags = self._last.get(key)
         if flags is None:
-            does = _has_features(features)
+            does = _having(features)
             flags = np.fromiter((does(have) for _, have in self._shown), np.bool_, len(self._shown))
             if named:
                 flags &= self._named(named)
@@ -89,24 +91,19 @@ class _NodeSets:
     kept: KeptNodeFlags
     columns: dict[bytes, tuple[int, BoolColumn]] = field(default_factory=dict)
     _by_words: dict[_Words, int | None] = field(default_factory=lambda: {("", "", "", ()): ANY_NODE})
-    _by_request: dict[tuple[object, ...], int | None] = field(default_factory=dict)
-    """So that each request is read once, of however many jobs."""
-
-    def number_for(self, job: SlurmJob, detail: WaitingJob) -> int | None:
-        """Number of the set that a job is bound to; ``None`` as for :meth:`number`."""
-        request = (_NODE_REQUEST(job), detail.excluded_nodes, detail.features)
-        if request not in self._by_request:
-            self._by_request[request] = _bound_to(job, detail, self)
-        return self._by_request[request]
 
     def number(self, words: _Words) -> int | None:
-        """Number of the set that a request is bound to; ``None``: unknown, or beyond :data:`MAX_REQUESTS`."""
+        """Number of the set that a request is bound to; ``None``: it cannot be read.
+
+        Raises:
+            _TooManyError: beyond :data:`MAX_REQUESTS`.
+        """
         if words not in self._by_words:
             if len(self._by_words) > MAX_REQUESTS:
-                return None
+                raise _TooManyError
             try:
                 self._by_words[words] = self._number(words)
-            except (_UnknownNodesError, SlurmReplyError):
+            except SlurmReplyError:
                 self._by_words[words] = None
         return self._by_words[words]
 
@@ -146,21 +143,38 @@ def with_node_needs(
     barred = np.zeros(len(table), dtype=np.bool_)
     node_set = np.full(len(table), ANY_NODE, dtype=np.int64)
     whole, least_cpus = np.zeros(len(table), dtype=np.bool_), np.zeros(len(table), dtype=np.int64)
+    unknown = np.zeros(len(table), dtype=np.int64)
     kept = kept or KeptNodeFlags()
     kept.begin(nodes)
-    sets = _NodeSets(nodes, kept)
+    sets, asked = _NodeSets(nodes, kept), dict[int, _Words]()
+    known: dict[object, _Words | UnknownNodes] = {}
     for row in rows.tolist():
         job = jobs[int(table.job_id[row])]
         barred[row] = not lacks_only_resources(job.reason) and job.reason != "BeginTime"
         if waiting is None:
             continue
         detail = waiting.get(job.job_id)
-        number = None if detail is None or detail.reservation or detail.cut else sets.number_for(job, detail)
-        if detail is None or number is None:
-            barred[row] = True
+        request = None if detail is None else (_NODE_REQUEST(job), _DETAIL_REQUEST(detail))
+        if request not in known:  # each request is read once, of however many jobs
+            known[request] = _read_request(job, detail)
+        read = known[request]
+        if isinstance(read, UnknownNodes):
+            unknown[row] = read
+        else:
+            asked[row] = read
+    for row in _in_turns(asked, table.user, barred):
+        try:
+            number = sets.number(asked[row])
+        except _TooManyError:
+            unknown[row] = UnknownNodes.TOO_MANY
             continue
+        if waiting is None or number is None:
+            unknown[row] = UnknownNodes.UNREADABLE
+            continue
+        detail = waiting[int(table.job_id[row])]
         node_set[row], whole[row], least_cpus[row] = number, detail.whole_nodes, detail.least_cpus_per_node
-    columns: dict[str, Any] = {}
+    barred |= unknown > 0
+    columns: dict[str, Any] = {"unknown_nodes": unknown} if unknown.any() else {}
     if sets.columns:
         columns["node_set"] = node_set
     if whole.any():
@@ -177,15 +191,30 @@ def _replaced(
     return replace(snapshot, jobs=bar_rows(snapshot.jobs.with_columns(**columns), barred), nodes=nodes)
 
 
-def _bound_to(job: SlurmJob, detail: WaitingJob, sets: _NodeSets) -> int | None:
+def _in_turns(asked: Mapping[int, _Words], user: IntColumn, barred: BoolColumn) -> list[int]:
+    """Rows in the order in which their requests are worked out; ``asked`` has the most urgent first."""
+    turns: dict[tuple[bool, int], dict[_Words, int]] = {}
+    keys = {}
+    for row, words in asked.items():
+        own = turns.setdefault((bool(barred[row]), int(user[row])), {})
+        keys[row] = bool(barred[row]), own.setdefault(words, len(own))
+    return sorted(asked, key=keys.__getitem__)  # stable: in one turn the most urgent first
+
+
+def _read_request(job: SlurmJob, detail: WaitingJob | None) -> _Words | UnknownNodes:
+    if detail is None:
+        return UnknownNodes.NOT_TOLD
+    if detail.cut or detail.reservation:
+        return UnknownNodes.TOO_LONG if detail.cut else UnknownNodes.RESERVATION
+    if detail.features and not _PLAIN_FEATURES.fullmatch(detail.features):
+        return UnknownNodes.FEATURES
     named = job.req_node_names
     try:
         if named and count_hosts(named) < job.nodes:
-            return None  # those and others: a set of nodes to choose from does not say so
-        other_gres = _other_gres(job)
+            return UnknownNodes.MORE_THAN_NAMED  # those and others: a set of nodes to choose from does not say so
+        return named, detail.excluded_nodes, _normal(detail.features), _other_gres(job)
     except SlurmReplyError:
-        return None
-    return sets.number((named, detail.excluded_nodes, detail.features, other_gres))
+        return UnknownNodes.UNREADABLE
 
 
 def _other_gres(job: SlurmJob) -> tuple[tuple[str, int], ...]:
@@ -207,11 +236,15 @@ def _has_free(name: str, count: int) -> Callable[[SlurmNode], bool]:
     return does
 
 
-def _has_features(text: str) -> Callable[[Sequence[str]], bool]:
+def _normal(features: str) -> str:
+    """Features of one meaning as one text: each once, in order."""
+    sign = "|" if "|" in features else "&"
+    return sign.join(sorted(set(features.split(sign))))
+
+
+def _having(text: str) -> Callable[[Sequence[str]], bool]:
     if not text:
         return lambda _have: True
-    if not _PLAIN_FEATURES.fullmatch(text):
-        raise _UnknownNodesError
     together = all if "|" not in text else any
     words = re.split(r"[&|]", text)
     return lambda have: together(word in have for word in words)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL
 from slurm_soda.policies.pipeline.actions import (
     OrderJobs,
     ResizeRequest,
@@ -21,10 +22,9 @@ from slurm_soda.policies.pipeline.actions import (
     preemption_id,
 )
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
-from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobTable
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
-from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
@@ -145,7 +145,6 @@ def order_changes(
     snapshot: ClusterSnapshot,
     *,
     depth: int = DEFAULT_ORDER_DEPTH,
-    passing_limit_s: float = math.inf,
     skipping_limit_s: float = math.inf,
     successors: Collection[int] = (),
 ) -> list[JobChange]:
@@ -158,17 +157,19 @@ def order_changes(
         plan: with its :class:`.OrderJobs`.
         snapshot: what it was made from.
         depth: at most so many jobs of a queue are lifted.
-        passing_limit_s: none is lifted past one that has waited so long.
         skipping_limit_s: none is lifted past one that the policy ranks before it, or does not rank, if that one has waited
             so long and does not fit.
         successors: jobs for which others are being preempted. Their places are theirs, and those of the plan's own
-            preemptions, so such a job skips all others; one that only waits for a job that ends does not.
+            preemptions, so such a job skips all others; one that only waits for a job that ends does not. So does a job that
+            was preempted, once it fits: those that are before it and do not fit would wait no less if it had run on.
     """
     changes: list[JobChange] = []
     starts = plan.starts
     awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
     never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
     served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
+    returning = snapshot.jobs.job_id[(snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.preemptions > 0)]
+    skipping = np.concatenate((served, returning))
     for action in plan.actions:
         if not isinstance(action, OrderJobs):
             continue
@@ -185,12 +186,10 @@ def order_changes(
             unranked=action.unranked,
             never=ids[hopeless],
             others=action.others,
-            rank=np.where(np.isin(ordered, served) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
+            rank=np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
             skippable=skippable,
         )
-        wanted = compute_site_factors(
-            queue, snapshot, depth=depth, passing_limit_s=passing_limit_s, skipping_limit_s=skipping_limit_s
-        )
+        wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
     return changes
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
+from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds, find_natural_priorities
+from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn
-from slurm_soda.slurm_ext.write.competition import SharedNodes, find_larger, find_startable_soon
-from slurm_soda.slurm_ext.write.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds
+from slurm_soda.slurm_ext.write.competition import find_larger, find_startable_soon
 
 PRIORITY_CEILING = 2_000_000_000
 """No job is lifted above this, and none above a job that is: other components and Slurm's 32 bits need room."""
@@ -46,8 +47,6 @@ class LiftLimits:
     """How many jobs are lifted, and past whom."""
 
     depth: int
-    passing_s: float
-    """Nobody is lifted past a job that has waited so long."""
     skipping_s: float
     """Nobody is lifted past a job of smaller rank that does not fit and has waited so long."""
 
@@ -84,7 +83,7 @@ class LiftWalk:
         rows = np.searchsorted(jobs.job_id, np.concatenate(parts))
         part = np.repeat(np.arange(len(parts)), [len(one) for one in parts])
         known = jobs.site_factor[rows] != UNKNOWN_SITE_FACTOR
-        natural = jobs.priority[rows] - np.where(known, jobs.site_factor[rows], 0)
+        natural = find_natural_priorities(jobs)[rows]
         known &= natural < PRIORITY_CEILING
         rank, skippable = _ranks(queue, part)
         rows, part, natural, rank, skippable = rows[known], part[known], natural[known], rank[known], skippable[known]
@@ -100,7 +99,7 @@ class LiftWalk:
             return None
         keys = JobKeys.of(natural, rows, jobs.partition[rows], len(jobs))
         groups = SharedNodes.of(np.unique(keys.partition), snapshot)
-        overdue = ((part == 1) | (part == 2)) & (waited_s >= limits.passing_s)
+        overdue = ((part == 1) | (part == 2)) & (jobs.overdue[rows] if len(jobs.overdue) else False)
         skipped = skippable & (waited_s >= limits.skipping_s)
         fixed = overdue | (skipped & ~liftable)
         fixed_rank = np.where(overdue, OVERDUE, rank)

@@ -47,22 +47,21 @@ def compute_site_factors(
     snapshot: ClusterSnapshot,
     *,
     depth: int,
-    passing_limit_s: float = math.inf,
     skipping_limit_s: float = math.inf,
 ) -> dict[int, int]:
     """New SiteFactors by job id, only for jobs that need another one than they have.
 
     Args:
         queue: whom to order. Jobs whose present SiteFactor is unknown are passed over.
-        snapshot: the jobs' requests and priorities, and the nodes.
+        snapshot: the jobs' requests and priorities, and the nodes. No job is lifted past one that is overdue, unless that
+            one leads.
         depth: at most so many are lifted, and so many of each partition, by natural priority, are passed: those that Slurm
             looks at before the next cycle.
-        passing_limit_s: no job is lifted past one that has waited so long, unless that one leads.
         skipping_limit_s: no job is lifted past one that the plan ranks before it, or that the policy does not rank, if that
             one has waited so long and does not fit.
     """
     jobs = snapshot.jobs
-    walk = LiftWalk.of(queue, snapshot, LiftLimits(depth, passing_limit_s, skipping_limit_s))
+    walk = LiftWalk.of(queue, snapshot, LiftLimits(depth, skipping_limit_s))
     wanted = {} if walk is None else find_least_lifts(walk)
     ids = np.concatenate((queue.leading, queue.waiting, queue.unranked, queue.never, queue.others))
     rows = np.searchsorted(jobs.job_id, ids)

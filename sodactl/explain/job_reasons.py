@@ -15,7 +15,7 @@ from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.policies.explanation.job_position import explain_position
 from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView
+from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView, UnknownNodes
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
@@ -185,6 +185,8 @@ def explain_by_policy(known: JobFacts) -> Explanation:
         score=NEVER if score is None else score,
         position=job.note["position"],
         score_name=job.note.get("score_name", "score"),
+        behind=job.note.get("behind", 0),
+        unknown_nodes=UnknownNodes.__members__.get(str(job.note.get("unknown_nodes")).upper(), UnknownNodes.KNOWN),
     )
     return explain_position(note, _view(job, known), policy)
 

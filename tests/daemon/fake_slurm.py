@@ -51,6 +51,8 @@ class FakeJob:
     grace_s: int | None = None
     user: str = "alice"
     name: str = "job"
+    partition: str = "main"
+    nice: int = 0
     state: str = "PENDING"
     reason: str = "Priority"
     priority: int = 100
@@ -339,9 +341,10 @@ class FakeSlurm:
         holds = job.state in ("RUNNING", "COMPLETING")
         return SlurmJob(
             job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
-            uid=1000, account="acc", partition="main", qos="normal", name=job.name, comment="", submit_s=whole(job.submit_s),
-            eligible_s=whole(job.eligible_s), start_s=whole(job.start_s), end_s=whole(job.end_s), time_limit_s=3600.0,
-            priority=job.priority + job.site_factor, nice=0, restarts=job.restarts, nodes=1, cpus=job.cores,
+            uid=1000, account="acc", partition=job.partition, qos="normal", name=job.name, comment="",
+            submit_s=whole(job.submit_s), eligible_s=whole(job.eligible_s), start_s=whole(job.start_s),
+            end_s=whole(job.end_s), time_limit_s=3600.0,
+            priority=job.priority + job.site_factor, nice=job.nice, restarts=job.restarts, nodes=1, cpus=job.cores,
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",

@@ -153,14 +153,14 @@ def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | 
 
 
 @pytest.mark.parametrize(
-    ("reason", "sends"),
-    [("Priority", []), ("BeginTime", []), ("JobHeldUser", ["start-now"]), ("JobHeldAdmin", ["start-now"]),
-     ("Dependency", ["start-now"])],
+    ("reason", "restarts", "sends"),
+    [("Priority", 0, []), ("BeginTime", 1, []), ("BeginTime", 0, ["start-now"]), ("JobHeldUser", 0, ["start-now"]),
+     ("JobHeldAdmin", 0, ["start-now"]), ("Dependency", 0, ["start-now"])],
 )  # fmt: skip
-def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, sends: list[str]) -> None:
+def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, restarts: int, sends: list[str]) -> None:
     following = ActivePreemptions(PreemptionSettings())
     following.adopt([active_preemption("requeued")])
-    jobs = {1: LEASED, 2: record(2, reason=reason)}
+    jobs = {1: LEASED, 2: record(2, reason=reason, restarts=restarts)}
     steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True)
     assert [each.send for each in steps] == sends
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
-from tests.slurm.daemon_site import PAST_THRESHOLD_S, DaemonSite
+from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, DaemonSite
 
 pytestmark = pytest.mark.slurm
 
@@ -66,6 +66,44 @@ def test_nobody_is_preempted_for_jobs_that_could_not_start_there(site: DaemonSit
     fits = site.train("alice", 4, 3, asks=("--job-name=fits",))
     site.wait_completed([fits], within_s=90)
     assert site.shown(bob, "Restarts") == "1"
+
+
+@pytest.fixture
+def features(cluster: ContainerCluster) -> Iterator[None]:
+    """Both nodes have the feature ``f``."""
+
+    def update(text: str) -> None:
+        argv = ("scontrol", "update", "NodeName=n[1-2]", f"AvailableFeatures={text}", f"ActiveFeatures={text}")
+        cluster.exec("root", argv).check()
+
+    update("f")
+    yield
+    update("")
+
+
+@pytest.mark.usefixtures("features")
+@pytest.mark.parametrize("overdue", [False, True])
+def test_no_one_waits_beside_idle_gpus_for_a_wide_job_after_making_way_for_another(
+    site: DaemonSite, *, overdue: bool
+) -> None:
+    """Of the wide job it is not known which nodes would do; it is before the narrow one in Slurm's order."""
+    limit = f"[cycle]\npassing_limit_s = {5 if overdue else 14_400}"
+    site.start(ENFORCE.replace("[cycle]", limit))
+    bobs = [site.train("bob", 4, 300), site.train("bob", 4, 300)]
+    site.wait_running(bobs)
+    time.sleep(10)  # more service than the first queue's threshold
+    wide = site.train("alice", 4, 3, asks=("--nodes=2", "--constraint=[f*2]"))
+    time.sleep(8 if overdue else 3)
+    narrow = site.train("carol", 4, 5)
+    if overdue:
+        last = site.cycles()[-1]["id"]
+        site.wait(lambda: len(site.cycles(last)) >= 12, "twelve more cycles")
+        assert not site.store("select * from preemption")
+    else:
+        site.wait_completed([narrow], within_s=60)
+        site.wait_running(bobs)
+    assert site.states([wide]) == ["PENDING"]
+    assert not site.store("select * from vain_preemption")
 
 
 def test_ten_cycles_over_an_unchanged_queue_send_nothing(site: DaemonSite) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, UnknownNodes
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read import node_needs
@@ -225,4 +225,41 @@ def test_a_request_is_read_once_of_however_many_jobs() -> None:
         snapshot = build_snapshot(NOW, list(jobs.values()), NODES, {}, {}, {})
         return lines_run(lambda: with_node_needs(snapshot, jobs, NODES, waiting))
 
-    assert (lines(300) - lines(100)) / 200 < 20
+    assert (lines(300) - lines(100)) / 200 < 30
+
+
+def limited(
+    monkeypatch: pytest.MonkeyPatch, waits: dict[int, tuple[str, str, str]], most: int
+) -> dict[int, UnknownNodes]:
+    """Which requests, by job id as (owner, features, reason) with the most urgent first, are not worked out, and why."""
+    monkeypatch.setattr(node_needs, "MAX_REQUESTS", most)
+    jobs = [BOB, FULL]
+    for n, (user, _, reason) in waits.items():
+        jobs.append(job(n, user=user, gpus=4, gpus_per_node=4, reason=reason, priority=1000 - n))
+    waiting = {n: WaitingJob(n, True, False, 1, features=features) for n, (_, features, _) in waits.items()}
+    table = with_node_needs(
+        build_snapshot(NOW, jobs, NODES, {}, {}, {}), {j.job_id: j for j in jobs}, NODES, waiting
+    ).jobs
+    codes = table.unknown_nodes if len(table.unknown_nodes) else np.zeros(len(table), dtype=np.int64)
+    found = {n: UnknownNodes(code) for n, code in zip(table.job_id.tolist(), codes.tolist(), strict=True) if code}
+    assert not len(table.may_preempt) or not table.may_preempt[codes > 0].any()
+    return found
+
+
+def test_owners_take_turns_when_there_are_too_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    alices = {n: ("alice", f"f{n}", "Resources") for n in range(10, 20)}
+    others = {20: ("bob", "a", "Resources"), 21: ("carol", "b", "Priority"), 22: ("bob", "c", "Resources")}
+    found = limited(monkeypatch, alices | others, 5)
+    assert found == dict.fromkeys(range(12, 20), UnknownNodes.TOO_MANY)
+
+
+def test_a_job_for_which_no_one_may_be_preempted_takes_no_turn_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = {10: ("alice", "a", "None"), 11: ("alice", "[a*1]", "Resources"), 12: ("alice", "b", "Resources")}
+    assert limited(monkeypatch, waits, 1) == {10: UnknownNodes.TOO_MANY, 11: UnknownNodes.FEATURES}
+
+
+def test_features_of_one_meaning_are_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a&b", "b&a", "a&b&a"], ["a", "a&a", "a|a"], ["a|c", "c|a|c"]
+    waits = {n: ("alice", text, "Resources") for n, text in enumerate((t for same in texts for t in same), 10)}
+    assert not limited(monkeypatch, waits, 3)
+    assert len(limited(monkeypatch, waits, 2)) == 2

@@ -59,6 +59,7 @@ class Case:
                     "gpus_per_node": g,
                     "partition": names.get(i, "main"),
                     "waited_s": 9.0 * (i in self.overdue),
+                    "overdue": i in self.overdue and not self.ranks,
                 }
                 for i, (n, f, g) in self.rows.items()
             ]
@@ -80,10 +81,7 @@ class Case:
     def changes(self) -> dict[int, int]:
         """Jobs without ranks skip nobody; else they skip those that are not overdue."""
         limit_s = 5.0 if self.ranks else math.inf
-        passing_limit_s = math.inf if self.ranks else 5.0
-        return compute_site_factors(
-            self.queue, self.snapshot, depth=self.depth, passing_limit_s=passing_limit_s, skipping_limit_s=limit_s
-        )
+        return compute_site_factors(self.queue, self.snapshot, depth=self.depth, skipping_limit_s=limit_s)
 
     def after(self) -> Case:
         """As Slurm shows it once the changes are made."""

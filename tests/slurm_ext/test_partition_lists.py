@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.job_rows import build_job_table
+from slurm_soda.policies.engine.lift_bounds import JobKeys, find_bounds
+from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, NodeTable
-from slurm_soda.slurm_ext.write.competition import SharedNodes
-from slurm_soda.slurm_ext.write.lift_bounds import JobKeys, find_bounds
 from slurm_soda.slurm_ext.write.lifts import WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
@@ -43,7 +43,7 @@ def order_jobs_in(lists: int) -> None:
     snapshot = ClusterSnapshot(0.0, jobs, nodes, jobs.partitions, tiers=dict.fromkeys(names, 1))
     nobody = np.zeros(0, dtype=np.int64)
     queue = WaitingQueue(nobody, jobs.job_id[::-1], nobody, nobody, nobody, np.arange(JOBS))
-    compute_site_factors(queue, snapshot, depth=8, passing_limit_s=99.0, skipping_limit_s=0.0)
+    compute_site_factors(queue, snapshot, depth=8, skipping_limit_s=0.0)
 
 
 @st.composite

@@ -12,6 +12,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption, VainPreemption
 from slurm_soda.policies.explanation.job_position import VERDICTS
 from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.snapshot import UnknownNodes
 from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
@@ -74,6 +75,28 @@ def test_every_verdict_has_its_sentence(site: Bench, verdict: JobVerdict) -> Non
     document = site("explain", "9", "--json").document
     assert document["numbers"]["verdict"] == verdict.name.lower()
     assert any(VERDICTS[verdict].split(":")[0].rstrip(".") in line for line in document["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        ("start", "It fits, but stays behind job 8, which does not fit and is not to be passed"),
+        ("wait", "It waits behind job 8, for which Slurm keeps the nodes."),
+        ("run", "It keeps running."),
+    ],
+)
+def test_it_says_behind_whom_a_job_stays(site: Bench, verdict: str, said: str) -> None:
+    site.add(stored_job(9, note={**note(verdict), "behind": 8}))
+    site.slurm.queue.append(record(9))
+    assert said in reasons(site, 9)
+
+
+@pytest.mark.parametrize("why", [why for why in UnknownNodes if why])
+def test_it_says_why_its_node_request_was_not_worked_out(site: Bench, why: UnknownNodes) -> None:
+    site.add(stored_job(9, note={**note("wait"), "unknown_nodes": why.name.lower()}))
+    site.slurm.queue.append(record(9))
+    assert "Its node request was not worked out, so no one is preempted for it: " in reasons(site, 9)
+    assert site("explain", "9", "--json").document["numbers"]["unknown_nodes"] == why.name.lower()
 
 
 def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:

@@ -14,23 +14,34 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.policies.plan import JobNotes, JobVerdict
+from slurm_soda.policies.snapshot import UnknownNodes
 
 MAX_ROWS_PER_CYCLE = 1000
 """Rows a cycle: one job that starts moves ten thousand places, and those far behind can wait for their turn."""
+
+_Values = tuple[int, int, int, float, int, int]
 
 
 class JobNoteWriter:
     """Remembers what the store holds and writes the difference, most urgent jobs first."""
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[int, int, int, float]] = {}
+        self._written: dict[int, _Values] = {}
         self._shares: dict[int, dict[str, Any]] = {}
 
     def write(
         self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob], shares: Mapping[int, dict[str, Any]]
     ) -> int:
         """Write the notes that changed; gives their number. ``shares``: where jobs would share GPUs, by job id."""
-        columns = (notes.verdict, notes.queue, notes.position, _rounded(notes.score))
+        none = np.zeros(len(notes.job_id), dtype=np.int64)
+        columns = (
+            notes.verdict,
+            notes.queue,
+            notes.position,
+            _rounded(notes.score),
+            notes.behind if len(notes.behind) else none,
+            notes.unknown_nodes if len(notes.unknown_nodes) else none,
+        )
         present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
         changed = [
             job_id
@@ -58,11 +69,13 @@ class JobNoteWriter:
         return len(rows)
 
 
-def _note(values: tuple[int, int, int, float], score_name: str) -> dict[str, Any]:
-    verdict, queue, position, score = values
+def _note(values: _Values, score_name: str) -> dict[str, Any]:
+    verdict, queue, position, score, behind, unknown = values
     known = score if math.isfinite(score) else None
     name = JobVerdict(verdict).name.lower()
-    return {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
+    note = {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
+    rare = {"behind": behind, "unknown_nodes": UnknownNodes(unknown).name.lower() if unknown else ""}
+    return note | {key: value for key, value in rare.items() if value}
 
 
 def _rounded(score: NDArray[np.float64]) -> NDArray[np.float64]:

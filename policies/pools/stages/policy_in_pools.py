@@ -90,6 +90,11 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
         positions.append(np.where(part.position >= 0, part.position + before, part.position))
         before += int(part.position.max(initial=-1)) + 1
     reserved = [part.reserved_in_s if len(part.reserved_in_s) else np.full(len(part.job_id), np.nan) for part in parts]
+    none = [np.zeros(len(part.job_id), dtype=np.int64) for part in parts]
+    behind = [part.behind if len(part.behind) else zeros for part, zeros in zip(parts, none, strict=True)]
+    unknown = [
+        part.unknown_nodes if len(part.unknown_nodes) else zeros for part, zeros in zip(parts, none, strict=True)
+    ]
     return JobNotes(
         job_id=np.concatenate([part.job_id for part in parts])[at],
         verdict=np.concatenate([part.verdict for part in parts])[at],
@@ -98,6 +103,8 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
         position=np.concatenate(positions)[at],
         score_name=parts[0].score_name,
         reserved_in_s=np.concatenate(reserved)[at],
+        behind=np.concatenate(behind)[at],
+        unknown_nodes=np.concatenate(unknown)[at],
     )
 
 

@@ -1,4 +1,8 @@
-"""How far a job may be lifted: up to the next job above it that it must not pass."""
+"""How far a job may be lifted: up to the next job above it that it must not pass.
+
+A decision needs to know that as well as the order of a plan: others make way in vain for a job that stays behind one for
+which Slurm keeps their nodes (:mod:`.kept_nodes`).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn
-from slurm_soda.slurm_ext.write.competition import SharedNodes
+from slurm_soda.policies.engine.shared_nodes import SharedNodes
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, IntColumn, JobState, JobTable
 
 OVERDUE = -2
 """Rank of a job that nobody is lifted past."""
 BEFORE_ALL = -1
 """Rank of a job that the plan ranks before all others, or that the policy does not rank."""
+
+
+def mark_overdue(jobs: JobTable, passing_limit_s: float) -> JobTable:
+    """The jobs, of whom those that have waited for so long may not be passed."""
+    return jobs.with_columns(overdue=(jobs.state == JobState.PENDING) & (jobs.waited_s >= passing_limit_s))
+
+
+def find_natural_priorities(jobs: JobTable) -> IntColumn:
+    """Slurm's own priority of each job, without what was added; where that is not known, as it is shown."""
+    return jobs.priority - np.where(jobs.site_factor != UNKNOWN_SITE_FACTOR, jobs.site_factor, 0)
 
 
 @dataclass(frozen=True, slots=True)
