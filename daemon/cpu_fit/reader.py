@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
@@ -33,6 +34,7 @@ from slurm_soda.policies.cpu_fit.fit import (
     fit_with_detail,
     fit_without_detail,
 )
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits, binding_limit
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
 from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
@@ -84,9 +86,10 @@ class CpuRequestReader:
     asked about the jobs to be changed, several hundred in one query.
     """
 
-    def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
+    def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient, limits: LimitsLookup) -> None:
         self.settings = settings
-        self._store, self._client = store, client
+        self._store, self._client, self._limits_lookup = store, client, limits
+        self._accounting = AccountingLimits()
         self._histories = FitHistories()
         self._details = RequestDetailReader(client, MAX_QUERIES_PER_CYCLE)
         self._answers: dict[int, _Answer] = {}
@@ -115,7 +118,7 @@ class CpuRequestReader:
         jobs, requests = self._candidates(slurm_state.jobs.values()), CpuRequests()
         self._details.begin(slurm_state.steady_s)
         try:
-            if jobs and self._read_limits(slurm_state.steady_s):
+            if jobs and self._read_accounting(slurm_state.steady_s) and self._read_limits(slurm_state.steady_s):
                 with self._store.read() as session:
                     requests = self._read(session, slurm_state, job_cache, jobs, acts=acts)
         except SlurmError as error:
@@ -135,6 +138,15 @@ class CpuRequestReader:
         waiting.sort(key=attrgetter("job_id"))
         waiting.sort(key=attrgetter("priority"), reverse=True)
         return waiting
+
+    def _read_accounting(self, steady_s: float) -> bool:
+        """Whether it is known what accounting limits: until then no job is changed."""
+        known = self._limits_lookup.current(steady_s)
+        if known is not None and known != self._accounting:
+            self._accounting = known
+            self._alike.clear()
+            self._alike_of.clear()
+        return known is not None
 
     def _read_limits(self, steady_s: float) -> bool:
         """Whether the limits are known; old ones do while Slurm is better not asked."""
@@ -183,7 +195,9 @@ class CpuRequestReader:
         """What every reading of Slurm shows of a job, with what the store and the nodes say of it."""
         key = (_ALIKE(job), is_ordinary_job(job))
         if key not in self._alike:
-            case = WaitingCase(_waiting(job), self._capacity_for(job, nodes), self._histories.of(session, job.user))
+            limit = binding_limit(self._accounting, job.user, job.account, job.qos)
+            waiting, node = _waiting(job, limit), self._capacity_for(job, nodes)
+            case = WaitingCase(waiting, node, self._histories.of(session, job.user))
             self._alike[key] = _Alike(job.user, case, fit_without_detail(*case) is None)
         return self._alike[key]
 
@@ -229,8 +243,9 @@ class CpuRequestReader:
 
 
 _ALIKE = attrgetter(
-    "user", "partition", "gpus", "nodes", "gpu_type", "req_node_names", "tasks", "cpus_per_task", "cpus", "array_task",
-    "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category", "hints.model",
+    "user", "account", "qos", "partition", "gpus", "nodes", "gpu_type", "req_node_names", "tasks", "cpus_per_task",
+    "cpus", "array_task", "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category",
+    "hints.model",
 )  # fmt: skip
 """Jobs for which these are equal have the same row in the snapshot."""
 
@@ -249,7 +264,7 @@ def _requests(
     return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
 
 
-def _waiting(job: SlurmJob) -> CpuFitCandidate:
+def _waiting(job: SlurmJob, limit: str) -> CpuFitCandidate:
     hints = job.hints
     form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
     return CpuFitCandidate(
@@ -264,6 +279,7 @@ def _waiting(job: SlurmJob) -> CpuFitCandidate:
         form,
         hints.category,
         hints.model,
+        limit,
     )
 
 

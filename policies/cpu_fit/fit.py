@@ -37,6 +37,9 @@ _NEVER_CHANGED = {
 }
 
 
+_LIFTED = "after a change by slurm-soda Slurm would no longer enforce limits of accounting on it"
+
+
 class CpuFitCandidate(NamedTuple):
     """What every reading of Slurm shows of a waiting job, as far as its CPUs depend on it; numbers are over all nodes."""
 
@@ -51,6 +54,8 @@ class CpuFitCandidate(NamedTuple):
     form: int = JobForm.PLAIN
     category: str | None = None
     model: str | None = None
+    limit: str = ""
+    """What :func:`~.limits.binding_limit` says of it."""
 
 
 class RequestDetail(NamedTuple):
@@ -138,7 +143,7 @@ def fit_without_detail(job: CpuFitCandidate, node: NodeCapacity | None, history:
     except PolicyError as error:
         return _makes_no_sense(error)
     if resized.cores * job.nodes != job.cpus:
-        return None
+        return _left_alone(f"{_LIFTED} ({job.limit})") if job.limit else None
     return RequestFit(CpuFitNote(resized.cores, resized.start.source))
 
 

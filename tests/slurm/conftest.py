@@ -25,6 +25,7 @@ LONG_FIRST = (
     "fit_gang",
     "snapshot",
     "fit",
+    "fit_limits",
     "burst",
     "network",
     "client",
