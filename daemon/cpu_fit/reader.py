@@ -312,6 +312,6 @@ def _earlier(action: Action) -> EarlierChange:
         cpus=number("NumCPUs"),
         cpus_per_task=number("CPUsPerTask"),
         least_cpus_per_node=number("MinCPUsNode"),
-        memory_per_node_mib=number("MinMemoryNode"),
+        memory_per_cpu_mib=number("MinMemoryCPU"),
         error=action.error,
     )

@@ -96,7 +96,7 @@ class EarlierResizes:
     """What it asked for, over all nodes."""
     cpus_per_task: IntColumn = field(default_factory=_none)
     least_cpus_per_node: IntColumn = field(default_factory=_none)
-    memory_per_node_mib: IntColumn = field(default_factory=_none)
+    memory_per_cpu_mib: IntColumn = field(default_factory=_none)
     """0: it left the request for memory as it was."""
     error: IntColumn = field(default_factory=_none)
     """Index into :attr:`errors`, or -1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -33,6 +34,12 @@ TASKS = 4
         "srun \\\n    --ntasks=4 \\\n    --ntasks-per-node=1 \\\n    /opt/train",
         "srun -N2 -n 4 --output=log_%j_%t.txt --export=ALL,A=1 -K -u ./train",
         "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun ./train",
+        "trap 'kill -TERM $!' TERM\nsrun ./train > log 2>&1 &\nwait",
+        "nvidia-smi -l 5 > gpu.log &\nsrun ./train",
+        "srun ./prepare && srun ./train 2>&1 | tee log || exit 1\nsrun ./test &> log",
+        "for i in 1 2; do\n  srun ./train || break\ndone",
+        "ls | xargs -n 1 srun ./train",
+        "python load.py &\npython train.py &\nwait",
         "srun --container-image=a/b:1.2 --container-mounts=/x:/y,/z:/z python train.py",
     ],
 )
@@ -48,7 +55,23 @@ def test_steps_that_follow_the_request(script: str) -> None:
         ("srun --cpus-per-task 8 ./train", "options of srun"),
         ("srun --label \\\n  --cpus-per-task=8 ./train", "options of srun"),
         ("srun -n 3 ./train", "options of srun"),
-        ("srun -n 1 ./a &\nsrun --exact -n 1 ./b &", "options of srun"),
+        ("for i in 1 2; do srun -n1 -c1 --gres=none ./a & done; wait", "at the same time"),
+        ("srun -n1 ./a &\nsrun -n1 ./b &\nwait", "at the same time"),
+        ("srun -n1 ./a&\nsrun -n1 ./b", "at the same time"),
+        ("srun -n1 ./a 2>&1 >a.log &\nmpirun ./b", "at the same time"),
+        ("mpirun ./a & mpirun ./b & wait", "at the same time"),
+        ("one() { srun -n1 ./a; }\none & one & wait", "at the same time"),
+        ("while read x; do\n  srun -n1 ./a &\ndone < list\nwait", "at the same time"),
+        ("ls | xargs -n 1 -P 4 srun -n1 ./a", "at the same time"),
+        ("ls | xargs -n1 -P4 srun -n1 ./a", "at the same time"),
+        ("ls | xargs --max-procs=4 srun -n1 ./a", "at the same time"),
+        ("parallel srun -n1 ./a ::: 1 2", "at the same time"),
+        ("coproc srun -n1 ./a\nsrun -n1 ./b", "at the same time"),
+        ("srun -n1 ./a | srun -n1 ./b", "at the same time"),
+        ("srun -n1 ./a |\n  srun -n1 ./b", "at the same time"),
+        ("srun -n1 ./a | while read x; do\n  srun -n1 ./b\ndone", "at the same time"),
+        ("diff <(srun -n1 ./a) <(srun -n1 ./b)", "at the same time"),
+        ("srun --exact -n 1 ./b", "options of srun"),
         ("srun --cpus-per-task=$N ./train", "options of srun"),
         ("srun $OPTIONS ./train", "options of srun"),
         ('srun "$@"', "options of srun"),
@@ -78,6 +101,15 @@ def test_one_number_of_cpus_among_options_that_follow_is_seen(options: list[str]
 @given(st.text(alphabet="srun -c\\\n#$\"'=1;", max_size=60))
 def test_any_text_gets_an_answer(script: str) -> None:
     assert isinstance(steps_own_cpus(script, TASKS), str)
+
+
+@pytest.mark.parametrize("text", ["srun ", "srun |", "xargs -P", "& ", "|\n", "srun a | ", "mpirun ", "for "])
+def test_no_text_takes_long(text: str) -> None:
+    """Each pattern looks at each character a bounded number of times: quadratic ones would take minutes."""
+    script = text * (MAX_SCRIPT_CHARACTERS // len(text))
+    before_s = time.process_time()
+    steps_own_cpus(script, TASKS)
+    assert time.process_time() - before_s < 2.0
 
 
 def test_options_that_name_srun_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
