@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
+from slurm_soda.daemon.cpu_fit.question_turns import QuestionTurns
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
@@ -92,6 +93,7 @@ class CpuRequestReader:
         self._accounting = AccountingLimits()
         self._histories = FitHistories()
         self._details = RequestDetailReader(client, MAX_QUERIES_PER_CYCLE)
+        self._turns = QuestionTurns()
         self._answers: dict[int, _Answer] = {}
         self._limits: Mapping[str, PartitionLimits] = {}
         self._limits_until_s = float("-inf")
@@ -126,7 +128,9 @@ class CpuRequestReader:
             log(logging.WARNING, "requests-left-alone", error=error)
         ids = {job.job_id for job in jobs}
         self._answers = {job_id: answer for job_id, answer in self._answers.items() if job_id in ids}
-        self._details.keep(ids)
+        # Who changes a job so that nobody asks about it, and back, begins nothing anew.
+        self._details.keep(slurm_state.jobs)
+        self._turns.keep(slurm_state.jobs, {job.user for job in jobs})
         return requests
 
     def _candidates(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
@@ -166,25 +170,15 @@ class CpuRequestReader:
         alike = []
         nodes = CandidateNodes(slurm_state.nodes)
         for job in jobs:
-            known = self._alike_of.get(job.job_id)
-            if known is None or known[0] is not job:
-                known = self._alike_of[job.job_id] = job, self._alike_with(session, job, nodes)
-            alike.append(known[1])
-        details: dict[int, RequestDetail | None] = {}
-        doubtful: list[int] = []
-        for job, one in zip(jobs, alike, strict=True):
-            if not one.needs_detail:
-                continue
-            try:
-                answer = self._ask(job, one.case)
-            except SlurmReplyError:
-                details[job.job_id] = None
-                continue
-            if answer is None:
-                continue  # its turn comes in a later cycle
-            details[job.job_id] = answer.detail
-            if answer.resizes:
-                doubtful.append(job.job_id)
+            same = self._alike_of.get(job.job_id)
+            if same is None or same[0] is not job:
+                same = self._alike_of[job.job_id] = job, self._alike_with(session, job, nodes)
+            alike.append(same[1])
+        asking = {job.job_id: one.case for job, one in zip(jobs, alike, strict=True) if one.needs_detail}
+        answers = self._ask_in_turn([job for job in jobs if job.job_id in asking], asking, slurm_state.steady_s)
+        known = [(job_id, answers[job_id]) for job_id in asking if job_id in answers]
+        details = {job_id: None if answer is None else answer.detail for job_id, answer in known}
+        doubtful = [job_id for job_id, answer in known if answer is not None and answer.resizes]
         earlier = self._earlier(session, job_cache, doubtful, acts=acts)
         columns = [job.job_id for job in jobs], alike, details, earlier
         if columns != self._columns:
@@ -211,19 +205,39 @@ class CpuRequestReader:
                 self._capacities[place] = None
         return self._capacities[place]
 
-    def _ask(self, job: SlurmJob, case: WaitingCase) -> _Answer | None:
+    def _ask_in_turn(
+        self, jobs: Sequence[SlurmJob], cases: Mapping[int, WaitingCase], steady_s: float
+    ) -> dict[int, _Answer | None]:
+        """Slurm's word on these jobs; ``None``: it cannot be read. One that is missing has its turn in a later cycle."""
+        found: dict[int, _Answer | None] = {}
+        for job in jobs:
+            known = self._answers.get(job.job_id)
+            if known is not None and known.asked_as == _asked_as(job, cases[job.job_id]):
+                found[job.job_id] = known
+        for job in self._turns.order([job for job in jobs if job.job_id not in found]):
+            try:
+                answer = self._ask(job, cases[job.job_id], steady_s)
+            except SlurmReplyError:
+                found[job.job_id] = None
+                continue
+            if answer is not None:
+                found[job.job_id] = answer
+        return found
+
+    def _ask(self, job: SlurmJob, case: WaitingCase, steady_s: float) -> _Answer | None:
         """Slurm's word on one job; ``None``: not in this cycle.
 
         Raises:
             SlurmReplyError: its answer cannot be read.
         """
-        asked_as = (case, job.submit_s, job.memory_mib, job.partition, job.req_node_names, job.hints)
-        known = self._answers.get(job.job_id)
-        if known is not None and known.asked_as == asked_as:
-            return known
+        asked_as = _asked_as(job, case)
+        of_owner = (case.job, *asked_as[1:])
+        if not self._turns.may_ask(job.job_id, of_owner, steady_s):
+            return None
         request = self._details.ask(job.job_id)
         if request is None:
             return None
+        self._turns.note(job, of_owner, steady_s)
         detail = _detail(request)
         fit = UNREADABLE if case.node is None else fit_with_detail(case.job, detail, case.node, case.history)
         answer = self._answers[job.job_id] = _Answer(asked_as, detail, fit.resized is not None)
@@ -240,6 +254,11 @@ class CpuRequestReader:
             answer.earlier, answer.looked_up = None if action is None else _earlier(action), True
         known = {job_id: self._answers[job_id].earlier for job_id in job_ids}
         return {job_id: earlier for job_id, earlier in known.items() if earlier is not None}
+
+
+def _asked_as(job: SlurmJob, case: WaitingCase) -> tuple[object, ...]:
+    """What an answer about a job depends on."""
+    return (case, job.submit_s, job.memory_mib, job.partition, job.req_node_names, job.hints)
 
 
 _ALIKE = attrgetter(

@@ -28,10 +28,16 @@ class KeepingRunner:
     """Called before and after each command, by the thread that runs it; may raise, which ends the cycle."""
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         self.keep()
-        done = self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        done = self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=env, most_bytes=most_bytes)
         self.keep()
         return done
 

@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 
-MAX_SCRIPT_CHARACTERS = 1 << 18
-"""A longer script is not looked into. Slurm takes 4 MiB (``max_script_size``)."""
+MAX_SCRIPT_BYTES = 1 << 18
+"""A longer script is not looked into, nor read to its end. Slurm takes 4 MiB (``max_script_size``)."""
+SCRIPT_TOO_LONG = "a script of more than 256 KiB"
 
 _OF_SLURM = r'"?\$\{?SLURM_[A-Z_]+\}?"?'
 """A variable that Slurm sets when the job starts."""
@@ -79,8 +80,8 @@ def steps_own_cpus(script: str, tasks: int) -> str:
         script: as it was submitted.
         tasks: of the job.
     """
-    if len(script) > MAX_SCRIPT_CHARACTERS:
-        return "a script of more than 256 KiB"
+    if len(script) > MAX_SCRIPT_BYTES:
+        return SCRIPT_TOO_LONG
     text = re.sub(r"^[ \t]*#.*$", "", script.replace("\\\n", " "), flags=re.MULTILINE)
     if _ENVIRONMENT.search(text):
         return "a variable for srun in its script"

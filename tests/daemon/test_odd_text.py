@@ -62,7 +62,13 @@ class Replayed:
     odd: Mapping[str, bytes]
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         command = " ".join(argv)
         if "--jobs=" in command:
@@ -109,7 +115,15 @@ class OneDaemon:
         context = DaemonContext(self.store, client, lease, self.clock, AccountingLookup(None, 0.0), limits)
         self.cycles = CycleRunner(self.settings, context)
 
-    def _run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+    def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
+    ) -> CompletedCommand:
         return self.replayed(argv, stdin=stdin, timeout_s=timeout_s, env=env)
 
     def view_header(self, session: Session) -> ViewHeader:

@@ -28,7 +28,13 @@ class Says:
         self.asked: list[str] = []
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         name = next(word for word in argv if word in self.replies)
         self.asked.append(name)

@@ -14,7 +14,7 @@ from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read import batch_script
-from slurm_soda.slurm_ext.read.batch_script import MAX_SCRIPT_CHARACTERS, steps_own_cpus
+from slurm_soda.slurm_ext.read.batch_script import MAX_SCRIPT_BYTES, SCRIPT_TOO_LONG, steps_own_cpus
 from tests.slurm_ext.test_exclusive_nodes import FRAMING, reply
 from tests.slurm_ext.test_requests import told
 
@@ -82,7 +82,7 @@ def test_steps_that_follow_the_request(script: str) -> None:
         ("SLURM_CPUS_PER_TASK=8 srun ./train", "variable"),
         ("taskset -c 0-7 ./train", "binds"),
         ("mpirun --map-by slot:PE=8 ./train", "binds"),
-        ("#" * (MAX_SCRIPT_CHARACTERS + 1), "256 KiB"),
+        ("#" * (MAX_SCRIPT_BYTES + 1), "256 KiB"),
     ],
 )
 def test_steps_that_may_not_follow_the_request(script: str, text: str) -> None:
@@ -106,7 +106,7 @@ def test_any_text_gets_an_answer(script: str) -> None:
 @pytest.mark.parametrize("text", ["srun ", "srun |", "xargs -P", "& ", "|\n", "srun a | ", "mpirun ", "for "])
 def test_no_text_takes_long(text: str) -> None:
     """Each pattern looks at each character a bounded number of times: quadratic ones would take minutes."""
-    script = text * (MAX_SCRIPT_CHARACTERS // len(text))
+    script = text * (MAX_SCRIPT_BYTES // len(text))
     before_s = time.process_time()
     steps_own_cpus(script, TASKS)
     assert time.process_time() - before_s < 2.0
@@ -133,14 +133,25 @@ def test_options_that_name_srun_are_looked_at_once(monkeypatch: pytest.MonkeyPat
 def test_a_request_is_read_with_its_script(script: bytes, peculiar: str) -> None:
     replies = {"batch_script": script + FRAMING.end.encode(), "--json": reply("24.11.5", "allocation-10055")}
 
-    def slurm(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+    def slurm(
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
+    ) -> CompletedCommand:
         said = next((said for word, said in replies.items() if word in argv), None)
-        return CompletedCommand(tuple(argv), 0 if said else 1, said or b"", b"" if said else b"invalid job id")
+        cut = most_bytes is not None and len(said or b"") > most_bytes
+        error = b"" if said else b"invalid job id"
+        return CompletedCommand(tuple(argv), 0 if said else 1, (said or b"")[:most_bytes], error, cut=cut)
 
     client = CliSlurmClient(slurm, nonce=lambda: FRAMING.nonce)
     assert client.request(10055).peculiar == peculiar
     del replies["batch_script"]  # purged, or not for this user: that job keeps its request, and others are read
     assert client.request(10055).peculiar == "a script that cannot be read"
+    replies["batch_script"] = b"#" * (MAX_SCRIPT_BYTES + 100)
+    assert client.request(10055).peculiar == SCRIPT_TOO_LONG
     replies["batch_script"] = script
     with pytest.raises(SlurmReplyError, match="script of job 10055 was cut short"):
         client.request(10055)
