@@ -17,20 +17,17 @@ from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cpu_fit.question_turns import QuestionTurns
+from slurm_soda.daemon.cpu_fit.request_values import candidate_of, detail_of, earlier_change_of
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
-    CpuFitCandidate,
     EarlierChange,
     EarlierResize,
-    JobForm,
     RequestDetail,
     fit_with_detail,
     fit_without_detail,
@@ -40,7 +37,7 @@ from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, Re
 from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 from slurm_soda.slurm_ext.read.node_capacity import CandidateNodes
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 
@@ -190,7 +187,7 @@ class CpuRequestReader:
         key = (_ALIKE(job), is_ordinary_job(job))
         if key not in self._alike:
             limit = binding_limit(self._accounting, job.user, job.account, job.qos)
-            waiting, node = _waiting(job, limit), self._capacity_for(job, nodes)
+            waiting, node = candidate_of(job, limit), self._capacity_for(job, nodes)
             case = WaitingCase(waiting, node, self._histories.of(session, job.user))
             self._alike[key] = _Alike(job.user, case, fit_without_detail(*case) is None)
         return self._alike[key]
@@ -238,7 +235,7 @@ class CpuRequestReader:
         if request is None:
             return None
         self._turns.note(job, of_owner, steady_s)
-        detail = _detail(request)
+        detail = detail_of(request)
         fit = UNREADABLE if case.node is None else fit_with_detail(case.job, detail, case.node, case.history)
         answer = self._answers[job.job_id] = _Answer(asked_as, detail, fit.resized is not None)
         return answer
@@ -251,7 +248,7 @@ class CpuRequestReader:
         found = newest_resizes(session, asked)
         for job_id in asked:
             answer, action = self._answers[job_id], found.get(job_id)
-            answer.earlier, answer.looked_up = None if action is None else _earlier(action), True
+            answer.earlier, answer.looked_up = None if action is None else earlier_change_of(action), True
         known = {job_id: self._answers[job_id].earlier for job_id in job_ids}
         return {job_id: earlier for job_id, earlier in known.items() if earlier is not None}
 
@@ -281,56 +278,3 @@ def _requests(
     histories = {one.user: one.case.history for one in row}
     requests = CpuRequests.build(job_ids, [row[one] for one in alike], distinct, histories)
     return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
-
-
-def _waiting(job: SlurmJob, limit: str) -> CpuFitCandidate:
-    hints = job.hints
-    form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
-    return CpuFitCandidate(
-        job.gpus,
-        job.nodes,
-        job.tasks,
-        job.cpus_per_task,
-        job.cpus,
-        hints.pipelined,
-        hints.large_weights,
-        hints.heavy_preprocessing,
-        form,
-        hints.category,
-        hints.model,
-        limit,
-    )
-
-
-def _detail(request: JobRequest) -> RequestDetail:
-    return RequestDetail(
-        request.nodes,
-        request.even_tasks_per_node,
-        request.cpus,
-        request.cpus_per_task,
-        request.least_cpus_per_node,
-        request.memory_per_cpu_mib,
-        request.memory_per_node_mib,
-        request.peculiar,
-    )
-
-
-_OUTCOMES = {
-    **dict.fromkeys(UNSETTLED_STATES, EarlierResize.IN_FLIGHT),
-    "undone": EarlierResize.UNDONE,
-    "failed": EarlierResize.REFUSED,
-}
-
-
-def _earlier(action: Action) -> EarlierChange:
-    def number(name: str) -> int:
-        return int(action.new.get(name, "0"))
-
-    return EarlierChange(
-        outcome=_OUTCOMES.get(action.state, EarlierResize.STANDS),
-        cpus=number("NumCPUs"),
-        cpus_per_task=number("CPUsPerTask"),
-        least_cpus_per_node=number("MinCPUsNode"),
-        memory_per_cpu_mib=number("MinMemoryCPU"),
-        error=action.error,
-    )

@@ -224,7 +224,7 @@ def test_held_jobs_come_last(full: FakeSlurm, daemon: Start) -> None:
     held = [wait(full, 2 + i, cpus=20, reason="JobHeldUser", never_starts=True) for i in range(60)]
     for job in held:
         job.priority = 0
-    free = [wait(full, 100 + i, cpus=20, priority=1000) for i in range(40)]
+    free = [wait(full, 100 + i, cpus=20, priority=1000, user="bob") for i in range(40)]
     sodad = daemon()
     sodad.run()
     assert [job.cpus for job in free] == [3] * 40
