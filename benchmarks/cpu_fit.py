@@ -21,6 +21,7 @@ from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.cpu_fit.start_cores import DEFAULT_CORES
 from slurm_soda.policies.pipeline.stages import empty_plan
@@ -92,6 +93,14 @@ class Requests:
         return {"main": PartitionLimits("main")}
 
 
+class NoLimits:
+    """A site that enforces none."""
+
+    def current(self, _steady_s: float) -> AccountingLimits:
+        """At once."""
+        return AccountingLimits()
+
+
 def steady_cycle(state_dir: str, jobs: int, held: int) -> Callable[[], int]:
     """One cycle's part, to be called again and again; gives the number of changes that it wants."""
     listed = {n: waiting_job(n, right=n * held // jobs == (n - 1) * held // jobs) for n in range(1, jobs + 1)}
@@ -102,7 +111,7 @@ def steady_cycle(state_dir: str, jobs: int, held: int) -> Callable[[], int]:
     store = open_store(f"sqlite:///{state_dir}/soda.db")
     state, cache = SlurmState(float(jobs), float(jobs), listed, nodes, {}, {}), JobCache(store)
     cache.observe(list(listed.values()), state.now_s)
-    requests = CpuRequestReader(CpuFitSettings(), store, Requests(listed))  # type: ignore[arg-type]
+    requests = CpuRequestReader(CpuFitSettings(), store, Requests(listed), NoLimits())  # type: ignore[arg-type]
     recorder, rest = CpuFitRecorder(store), ClusterSnapshot(0.0, JobTable.empty(), NodeTable.uniform(1, 1))
 
     def cycle() -> int:

@@ -19,6 +19,7 @@ from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.server import check_address, make_api_server
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import CONFIG_FILE, MODES, Settings, load_settings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.active_controller import ActiveController
@@ -33,6 +34,7 @@ from slurm_soda.daemon.cycle.signal_flags import SignalFlags
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
     make_accounting_query,
+    make_limits_query,
     make_partition_client,
     make_slurm_client,
 )
@@ -217,11 +219,12 @@ class _Site:
         accounting_lookup = AccountingLookup(
             make_accounting_query(settings.slurm, settings.sharing.gres), settings.slurm.accounting_interval_s
         )
+        limits_lookup = LimitsLookup(make_limits_query(settings.slurm))
         runner = KeepingRunner(LocalCommandRunner(), lease.keep)
         active = ActiveController(runner, clock, settings.slurm.read_timeout_s, settle_s=lease.timing.take_over_after_s)
         reason_to_observe = str if store.is_shared else active.reason_to_observe
         client = make_slurm_client(settings.slurm, runner, settings.sharing.gres)
-        context = DaemonContext(store, client, lease, clock, accounting_lookup, reason_to_observe)
+        context = DaemonContext(store, client, lease, clock, accounting_lookup, limits_lookup, reason_to_observe)
         cycles = CycleRunner(settings, context)
         try:
             if self.arguments.once:

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import LATER_S, SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, is_no_answer
-from slurm_soda.slurm_ext.read.batch_script import parse_script, show_script_command, steps_own_cpus
+from slurm_soda.slurm_ext.errors import OutputTooLongError, SlurmCommandError, SlurmReplyError, is_no_answer
+from slurm_soda.slurm_ext.read.batch_script import (
+    MAX_SCRIPT_BYTES,
+    SCRIPT_TOO_LONG,
+    parse_script,
+    show_script_command,
+    steps_own_cpus,
+)
 from slurm_soda.slurm_ext.read.exclusive_nodes import (
     ExclusiveNodes,
     exclusive_command,
@@ -121,12 +127,14 @@ class CliSlurmClient:
         if request.peculiar:
             return request
         try:
-            script = parse_script(self._read(show_script_command(job_id), framing), framing, job_id)
+            said = self._read(show_script_command(job_id), framing, most_bytes=MAX_SCRIPT_BYTES + len(framing.end))
+        except OutputTooLongError:
+            return replace(request, peculiar=SCRIPT_TOO_LONG)
         except SlurmCommandError as error:
             if error.status is None:
                 raise
             return replace(request, peculiar="a script that cannot be read")
-        return replace(request, peculiar=steps_own_cpus(script, request.tasks))
+        return replace(request, peculiar=steps_own_cpus(parse_script(said, framing, job_id), request.tasks))
 
     def partition_limits(self) -> dict[str, PartitionLimits]:
         framing = ReplyFraming(self.nonce())
@@ -193,8 +201,22 @@ class CliSlurmClient:
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
         return [_result(update, text) for update, text in zip(updates, found, strict=True)]
 
-    def _read(self, argv: Sequence[str], framing: ReplyFraming, env: Mapping[str, str] | None = None) -> bytes:
-        said = self._run(with_end_mark(argv), env={**framing.env, **(env or {})}, timeout_s=self.limits.read_s)
+    def _read(
+        self,
+        argv: Sequence[str],
+        framing: ReplyFraming,
+        env: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        said = self.runner(
+            with_end_mark(argv),
+            stdin=b"",
+            timeout_s=self.limits.read_s,
+            env={**self.environment, **framing.env, **(env or {})},
+            most_bytes=most_bytes,
+        )
+        if said.cut:
+            raise OutputTooLongError(f"{' '.join(argv)} prints more than {most_bytes} bytes")
         if said.status != 0:
             raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
         return said.stdout
@@ -206,10 +228,8 @@ class CliSlurmClient:
         runner = self.writing_runner or self.runner
         return runner(argv, stdin=stdin, timeout_s=timeout_s, env=self.environment)
 
-    def _run(
-        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
-    ) -> CompletedCommand:
-        return self.runner(argv, stdin=stdin, timeout_s=timeout_s, env={**self.environment, **(env or {})})
+    def _run(self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"") -> CompletedCommand:
+        return self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=self.environment)
 
 
 def _result(update: JobUpdate, text: str | None) -> JobUpdateResult:

@@ -5,9 +5,11 @@ container.
 from __future__ import annotations
 
 import os
+import selectors
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -38,6 +40,8 @@ class CompletedCommand:
     """Exit status, negative for a signal; ``None``: stopped at its time limit."""
     stdout: bytes
     stderr: bytes
+    cut: bool = False
+    """It wrote more than it was allowed to, and was stopped; :attr:`stdout` is the beginning."""
 
     def check(self, remedy: str) -> CompletedCommand:
         """Itself, if the command succeeded.
@@ -54,10 +58,18 @@ class CommandRunner(Protocol):
     """Runs one command to its end, without a shell."""
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         """Run ``argv`` with exactly the environment ``env``.
 
+        One that writes more than ``most_bytes`` to standard output or standard error is killed with all its children as soon
+        as it has: :attr:`CompletedCommand.cut`; a command that is so bounded gets no ``stdin``.
         A command that is still running after ``timeout_s`` is killed with all its children; that is status ``None``, with
         the output so far. A program that is not there is status 127, as a shell has it,
         and one that cannot be run 126. Never raises for what the command does.
@@ -69,6 +81,8 @@ _STOPPED_BY_TIMEOUT = 124
 _EXEC_FAILED = (CANNOT_RUN, NOT_FOUND)
 _SETPRIV = shutil.which("setpriv", path=SEARCH_PATH)
 _TIMEOUT = shutil.which("timeout", path=SEARCH_PATH)
+_MOST_AT_ONCE = 65536
+"""Bytes of one read: as many as a pipe holds."""
 LATER_S = 1.0
 """A bound command's own limit comes so much after the caller's, who thus stops it first, if he can."""
 
@@ -82,14 +96,20 @@ class LocalCommandRunner:
     3 ms. For commands that change something, so that whoever takes over knows when the last one is over."""
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         bound = self.bound and _SETPRIV is not None and _TIMEOUT is not None
         limit = (f"{_SETPRIV}", "--pdeathsig", "TERM", f"{_TIMEOUT}", "-s", "KILL", f"{timeout_s + LATER_S:.3f}")
         try:
             process = subprocess.Popen(
                 (*limit, *argv) if bound else argv,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE if most_bytes is None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=dict(env),
@@ -100,13 +120,44 @@ class LocalCommandRunner:
             return CompletedCommand(tuple(argv), status, b"", str(error).encode("utf-8", "surrogateescape"))
         with process:
             try:
-                stdout, stderr = process.communicate(stdin, timeout_s)
+                if most_bytes is None:
+                    (stdout, stderr), cut = process.communicate(stdin, timeout_s), False
+                else:
+                    stdout, stderr, cut = _read_bounded(process, timeout_s, most_bytes)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 stdout, stderr = process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
         own_status = _own_status(process.returncode, stderr) if bound else process.returncode
-        return CompletedCommand(tuple(argv), own_status, stdout, stderr)
+        return CompletedCommand(tuple(argv), own_status, stdout, stderr, cut=cut)
+
+
+def _read_bounded(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int) -> tuple[bytes, bytes, bool]:
+    """What a command writes, and whether it was killed because one of its outputs is longer than ``most_bytes``.
+
+    Raises:
+        subprocess.TimeoutExpired: it neither ended nor wrote so much within ``timeout_s``.
+    """
+    until_s = time.monotonic() + timeout_s
+    found = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+    with selectors.DefaultSelector() as selector:
+        for stream in found:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map() and all(len(said) <= most_bytes for said in found.values()):
+            ready = selector.select(max(until_s - time.monotonic(), 0.0))
+            if not ready:
+                raise subprocess.TimeoutExpired(process.args, timeout_s)
+            for key, _ in ready:
+                data = os.read(key.fd, _MOST_AT_ONCE)
+                found[key.fileobj] += data  # type: ignore[index]  # what was registered
+                if not data:
+                    selector.unregister(key.fileobj)
+    stdout, stderr = (bytes(said[:most_bytes]) for said in found.values())
+    cut = any(len(said) > most_bytes for said in found.values())
+    if cut:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(max(until_s - time.monotonic(), 0.0) if not cut else None)
+    return stdout, stderr, cut
 
 
 def _own_status(status: int, stderr: bytes) -> int | None:

@@ -71,3 +71,7 @@ def _missing(program: str) -> str:
 
 class SlurmReplyError(SlurmError):
     """A reply of Slurm that is cut short or that this version of slurm-soda cannot read: nothing is done with it."""
+
+
+class OutputTooLongError(SlurmError):
+    """A command printed more than anybody wants to read, and was stopped."""

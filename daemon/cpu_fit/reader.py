@@ -15,29 +15,29 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
+from slurm_soda.daemon.cpu_fit.question_turns import QuestionTurns
+from slurm_soda.daemon.cpu_fit.request_values import candidate_of, detail_of, earlier_change_of
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.cpu_fit.fit import (
     UNREADABLE,
-    CpuFitCandidate,
     EarlierChange,
     EarlierResize,
-    JobForm,
     RequestDetail,
     fit_with_detail,
     fit_without_detail,
 )
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits, binding_limit
 from slurm_soda.policies.cpu_fit.requests import CpuRequests, EarlierResizes, RequestDetails, WaitingCase
 from slurm_soda.policies.cpu_fit.start_cores import NodeCapacity
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
-from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.job_request import PartitionLimits
 from slurm_soda.slurm_ext.read.node_capacity import CandidateNodes
 from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 
@@ -84,11 +84,13 @@ class CpuRequestReader:
     asked about the jobs to be changed, several hundred in one query.
     """
 
-    def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient) -> None:
+    def __init__(self, settings: CpuFitSettings, store: Store, client: SlurmClient, limits: LimitsLookup) -> None:
         self.settings = settings
-        self._store, self._client = store, client
+        self._store, self._client, self._limits_lookup = store, client, limits
+        self._accounting = AccountingLimits()
         self._histories = FitHistories()
         self._details = RequestDetailReader(client, MAX_QUERIES_PER_CYCLE)
+        self._turns = QuestionTurns()
         self._answers: dict[int, _Answer] = {}
         self._limits: Mapping[str, PartitionLimits] = {}
         self._limits_until_s = float("-inf")
@@ -115,7 +117,7 @@ class CpuRequestReader:
         jobs, requests = self._candidates(slurm_state.jobs.values()), CpuRequests()
         self._details.begin(slurm_state.steady_s)
         try:
-            if jobs and self._read_limits(slurm_state.steady_s):
+            if jobs and self._read_accounting(slurm_state.steady_s) and self._read_limits(slurm_state.steady_s):
                 with self._store.read() as session:
                     requests = self._read(session, slurm_state, job_cache, jobs, acts=acts)
         except SlurmError as error:
@@ -123,7 +125,9 @@ class CpuRequestReader:
             log(logging.WARNING, "requests-left-alone", error=error)
         ids = {job.job_id for job in jobs}
         self._answers = {job_id: answer for job_id, answer in self._answers.items() if job_id in ids}
-        self._details.keep(ids)
+        # Who changes a job so that nobody asks about it, and back, begins nothing anew.
+        self._details.keep(slurm_state.jobs)
+        self._turns.keep(slurm_state.jobs, {job.user for job in jobs})
         return requests
 
     def _candidates(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
@@ -135,6 +139,15 @@ class CpuRequestReader:
         waiting.sort(key=attrgetter("job_id"))
         waiting.sort(key=attrgetter("priority"), reverse=True)
         return waiting
+
+    def _read_accounting(self, steady_s: float) -> bool:
+        """Whether it is known what accounting limits: until then no job is changed."""
+        known = self._limits_lookup.current(steady_s)
+        if known is not None and known != self._accounting:
+            self._accounting = known
+            self._alike.clear()
+            self._alike_of.clear()
+        return known is not None
 
     def _read_limits(self, steady_s: float) -> bool:
         """Whether the limits are known; old ones do while Slurm is better not asked."""
@@ -154,25 +167,15 @@ class CpuRequestReader:
         alike = []
         nodes = CandidateNodes(slurm_state.nodes)
         for job in jobs:
-            known = self._alike_of.get(job.job_id)
-            if known is None or known[0] is not job:
-                known = self._alike_of[job.job_id] = job, self._alike_with(session, job, nodes)
-            alike.append(known[1])
-        details: dict[int, RequestDetail | None] = {}
-        doubtful: list[int] = []
-        for job, one in zip(jobs, alike, strict=True):
-            if not one.needs_detail:
-                continue
-            try:
-                answer = self._ask(job, one.case)
-            except SlurmReplyError:
-                details[job.job_id] = None
-                continue
-            if answer is None:
-                continue  # its turn comes in a later cycle
-            details[job.job_id] = answer.detail
-            if answer.resizes:
-                doubtful.append(job.job_id)
+            same = self._alike_of.get(job.job_id)
+            if same is None or same[0] is not job:
+                same = self._alike_of[job.job_id] = job, self._alike_with(session, job, nodes)
+            alike.append(same[1])
+        asking = {job.job_id: one.case for job, one in zip(jobs, alike, strict=True) if one.needs_detail}
+        answers = self._ask_in_turn([job for job in jobs if job.job_id in asking], asking, slurm_state.steady_s)
+        known = [(job_id, answers[job_id]) for job_id in asking if job_id in answers]
+        details = {job_id: None if answer is None else answer.detail for job_id, answer in known}
+        doubtful = [job_id for job_id, answer in known if answer is not None and answer.resizes]
         earlier = self._earlier(session, job_cache, doubtful, acts=acts)
         columns = [job.job_id for job in jobs], alike, details, earlier
         if columns != self._columns:
@@ -183,7 +186,9 @@ class CpuRequestReader:
         """What every reading of Slurm shows of a job, with what the store and the nodes say of it."""
         key = (_ALIKE(job), is_ordinary_job(job))
         if key not in self._alike:
-            case = WaitingCase(_waiting(job), self._capacity_for(job, nodes), self._histories.of(session, job.user))
+            limit = binding_limit(self._accounting, job.user, job.account, job.qos)
+            waiting, node = candidate_of(job, limit), self._capacity_for(job, nodes)
+            case = WaitingCase(waiting, node, self._histories.of(session, job.user))
             self._alike[key] = _Alike(job.user, case, fit_without_detail(*case) is None)
         return self._alike[key]
 
@@ -197,20 +202,40 @@ class CpuRequestReader:
                 self._capacities[place] = None
         return self._capacities[place]
 
-    def _ask(self, job: SlurmJob, case: WaitingCase) -> _Answer | None:
+    def _ask_in_turn(
+        self, jobs: Sequence[SlurmJob], cases: Mapping[int, WaitingCase], steady_s: float
+    ) -> dict[int, _Answer | None]:
+        """Slurm's word on these jobs; ``None``: it cannot be read. One that is missing has its turn in a later cycle."""
+        found: dict[int, _Answer | None] = {}
+        for job in jobs:
+            known = self._answers.get(job.job_id)
+            if known is not None and known.asked_as == _asked_as(job, cases[job.job_id]):
+                found[job.job_id] = known
+        for job in self._turns.order([job for job in jobs if job.job_id not in found]):
+            try:
+                answer = self._ask(job, cases[job.job_id], steady_s)
+            except SlurmReplyError:
+                found[job.job_id] = None
+                continue
+            if answer is not None:
+                found[job.job_id] = answer
+        return found
+
+    def _ask(self, job: SlurmJob, case: WaitingCase, steady_s: float) -> _Answer | None:
         """Slurm's word on one job; ``None``: not in this cycle.
 
         Raises:
             SlurmReplyError: its answer cannot be read.
         """
-        asked_as = (case, job.submit_s, job.memory_mib, job.partition, job.req_node_names, job.hints)
-        known = self._answers.get(job.job_id)
-        if known is not None and known.asked_as == asked_as:
-            return known
+        asked_as = _asked_as(job, case)
+        of_owner = (case.job, *asked_as[1:])
+        if not self._turns.may_ask(job.job_id, of_owner, steady_s):
+            return None
         request = self._details.ask(job.job_id)
         if request is None:
             return None
-        detail = _detail(request)
+        self._turns.note(job, of_owner, steady_s)
+        detail = detail_of(request)
         fit = UNREADABLE if case.node is None else fit_with_detail(case.job, detail, case.node, case.history)
         answer = self._answers[job.job_id] = _Answer(asked_as, detail, fit.resized is not None)
         return answer
@@ -223,14 +248,20 @@ class CpuRequestReader:
         found = newest_resizes(session, asked)
         for job_id in asked:
             answer, action = self._answers[job_id], found.get(job_id)
-            answer.earlier, answer.looked_up = None if action is None else _earlier(action), True
+            answer.earlier, answer.looked_up = None if action is None else earlier_change_of(action), True
         known = {job_id: self._answers[job_id].earlier for job_id in job_ids}
         return {job_id: earlier for job_id, earlier in known.items() if earlier is not None}
 
 
+def _asked_as(job: SlurmJob, case: WaitingCase) -> tuple[object, ...]:
+    """What an answer about a job depends on."""
+    return (case, job.submit_s, job.memory_mib, job.partition, job.req_node_names, job.hints)
+
+
 _ALIKE = attrgetter(
-    "user", "partition", "gpus", "nodes", "gpu_type", "req_node_names", "tasks", "cpus_per_task", "cpus", "array_task",
-    "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category", "hints.model",
+    "user", "account", "qos", "partition", "gpus", "nodes", "gpu_type", "req_node_names", "tasks", "cpus_per_task",
+    "cpus", "array_task", "hints.pipelined", "hints.large_weights", "hints.heavy_preprocessing", "hints.category",
+    "hints.model",
 )  # fmt: skip
 """Jobs for which these are equal have the same row in the snapshot."""
 
@@ -247,55 +278,3 @@ def _requests(
     histories = {one.user: one.case.history for one in row}
     requests = CpuRequests.build(job_ids, [row[one] for one in alike], distinct, histories)
     return replace(requests, details=RequestDetails.build(details), earlier=EarlierResizes.build(earlier))
-
-
-def _waiting(job: SlurmJob) -> CpuFitCandidate:
-    hints = job.hints
-    form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
-    return CpuFitCandidate(
-        job.gpus,
-        job.nodes,
-        job.tasks,
-        job.cpus_per_task,
-        job.cpus,
-        hints.pipelined,
-        hints.large_weights,
-        hints.heavy_preprocessing,
-        form,
-        hints.category,
-        hints.model,
-    )
-
-
-def _detail(request: JobRequest) -> RequestDetail:
-    return RequestDetail(
-        request.nodes,
-        request.even_tasks_per_node,
-        request.cpus,
-        request.cpus_per_task,
-        request.least_cpus_per_node,
-        request.memory_per_cpu_mib,
-        request.memory_per_node_mib,
-        request.peculiar,
-    )
-
-
-_OUTCOMES = {
-    **dict.fromkeys(UNSETTLED_STATES, EarlierResize.IN_FLIGHT),
-    "undone": EarlierResize.UNDONE,
-    "failed": EarlierResize.REFUSED,
-}
-
-
-def _earlier(action: Action) -> EarlierChange:
-    def number(name: str) -> int:
-        return int(action.new.get(name, "0"))
-
-    return EarlierChange(
-        outcome=_OUTCOMES.get(action.state, EarlierResize.STANDS),
-        cpus=number("NumCPUs"),
-        cpus_per_task=number("CPUsPerTask"),
-        least_cpus_per_node=number("MinCPUsNode"),
-        memory_per_node_mib=number("MinMemoryNode"),
-        error=action.error,
-    )

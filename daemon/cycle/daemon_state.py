@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Clock, Instant
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
@@ -43,6 +44,7 @@ class DaemonContext:
     lease: Lease
     clock: Clock
     accounting_lookup: AccountingLookup
+    limits_lookup: LimitsLookup
     reason_to_observe: Callable[[], str] = str
     """Why nothing may be changed now, whatever the mode; empty: it may."""
     guests: GuestsByNode = field(default_factory=GuestsByNode)
@@ -51,6 +53,7 @@ class DaemonContext:
     def close(self) -> None:
         """End the daemon epoch in good order."""
         self.accounting_lookup.close()
+        self.limits_lookup.close()
         try:
             with self.store.explained(), self.store.write() as session:
                 self.lease.daemon_epoch.end(session, self.clock.now_s())
@@ -73,7 +76,7 @@ class DaemonState:
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
         """As the store has it; ``before`` is what this process knew until now."""
         preemptions = ActivePreemptions(settings.preemption)
-        requests = CpuRequestReader(settings.cpu_fit, context.store, context.client)
+        requests = CpuRequestReader(settings.cpu_fit, context.store, context.client, context.limits_lookup)
         fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
         with context.store.read() as session:

@@ -1,5 +1,5 @@
 """Slurm's word on single waiting jobs: each costs two calls, for request and script (three on Slurm 26.05), so there are
-a few a cycle, and none of a job again too soon.
+a few a cycle, for half a second in all, and none of a job again too soon.
 
 A Slurm that does not answer makes a call last as long as its time limit. So the first such call of a cycle is its last, and
 after one that ran out of time there are none for a while. A job about which there is no answer is asked about again after a
@@ -9,7 +9,8 @@ pause that doubles, so that those behind it get their turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.logs import log
@@ -21,6 +22,9 @@ PAUSE_AFTER_TIMEOUT_S = 60.0
 """Pause for all jobs after a call that ran out of time."""
 
 MAX_PAUSE_S = 3600.0
+
+MOST_S_PER_CYCLE = 0.5
+"""No call is begun so long after :meth:`RequestDetailReader.begin`: the cycle of all waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,10 @@ class RequestDetailReader:
     most: int
     """Calls in one cycle."""
     first_pause_s: float = 60.0
+    most_s: float = MOST_S_PER_CYCLE
+    elapsed_s: Callable[[], float] = time.monotonic
+    """For :attr:`most_s`."""
+    _until_s: float = 0.0
     _left: int = 0
     _steady_s: float = 0.0
     _quiet_until_s: float = float("-inf")
@@ -47,6 +55,7 @@ class RequestDetailReader:
     def begin(self, steady_s: float) -> None:
         """A new cycle."""
         self._steady_s, self._left = steady_s, 0 if self.quiet(steady_s) else self.most
+        self._until_s = self.elapsed_s() + self.most_s
 
     def quiet(self, steady_s: float) -> bool:
         """Slurm let a call run out of time lately: it is better not asked at all."""
@@ -63,7 +72,7 @@ class RequestDetailReader:
             if known.unreadable:
                 raise SlurmReplyError(known.unreadable)
             return None
-        if self._left <= 0:
+        if self._left <= 0 or self.elapsed_s() >= self._until_s:
             return None
         self._left -= 1
         try:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.daemon.config import SlurmSettings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsQuery
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingQuery
 from slurm_soda.daemon.logs import log
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, CompletedCommand, LocalCommandRunner
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
+from slurm_soda.slurm_ext.read.accounting_limits import AccountingLimitsReader
 from slurm_soda.slurm_ext.read.sacct import SacctReader
 from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 
@@ -26,10 +28,16 @@ class KeepingRunner:
     """Called before and after each command, by the thread that runs it; may raise, which ends the cycle."""
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         self.keep()
-        done = self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        done = self.runner(argv, stdin=stdin, timeout_s=timeout_s, env=env, most_bytes=most_bytes)
         self.keep()
         return done
 
@@ -58,3 +66,8 @@ def make_accounting_query(settings: SlurmSettings, shared_gres: str) -> Accounti
     if not settings.accounting:
         return None
     return SacctReader(LocalCommandRunner(), settings.accounting_timeout_s, shared_gres=shared_gres).jobs
+
+
+def make_limits_query(settings: SlurmSettings) -> LimitsQuery:
+    """Questions about limits of accounting, beside the cycle: its lease is for its own thread to keep."""
+    return AccountingLimitsReader(LocalCommandRunner(), settings.accounting_timeout_s).read

@@ -7,7 +7,7 @@ does to the request after us, or an admin by ``sodactl undo``, stands (:func:`af
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -37,6 +37,9 @@ _NEVER_CHANGED = {
 }
 
 
+_LIFTED = "after a change by slurm-soda Slurm would no longer enforce limits of accounting on it"
+
+
 class CpuFitCandidate(NamedTuple):
     """What every reading of Slurm shows of a waiting job, as far as its CPUs depend on it; numbers are over all nodes."""
 
@@ -51,6 +54,8 @@ class CpuFitCandidate(NamedTuple):
     form: int = JobForm.PLAIN
     category: str | None = None
     model: str | None = None
+    limit: str = ""
+    """What :func:`~.limits.binding_limit` says of it."""
 
 
 class RequestDetail(NamedTuple):
@@ -89,7 +94,7 @@ class EarlierChange(NamedTuple):
     """What it asked for, over all nodes."""
     cpus_per_task: int
     least_cpus_per_node: int
-    memory_per_node_mib: int = 0
+    memory_per_cpu_mib: int = 0
     """0: it left the request for memory as it was."""
     error: str = ""
 
@@ -138,7 +143,7 @@ def fit_without_detail(job: CpuFitCandidate, node: NodeCapacity | None, history:
     except PolicyError as error:
         return _makes_no_sense(error)
     if resized.cores * job.nodes != job.cpus:
-        return None
+        return _left_alone(f"{_LIFTED} ({job.limit})") if job.limit else None
     return RequestFit(CpuFitNote(resized.cores, resized.start.source))
 
 
@@ -163,13 +168,19 @@ def after_earlier(fit: RequestFit, detail: RequestDetail, earlier: EarlierChange
     if earlier.outcome == EarlierResize.IN_FLIGHT:
         return None
     refusal = _refused_by_past(wanted_of(fit.resized, detail), detail, earlier)
-    return RequestFit(CpuFitNote(fit.note.cores, fit.note.source, refusal)) if refusal else fit
+    if refusal:
+        return RequestFit(CpuFitNote(fit.note.cores, fit.note.source, refusal))
+    if earlier.memory_per_cpu_mib and earlier.memory_per_cpu_mib == detail.memory_per_cpu_mib:
+        # Memory by core is ours: what it is in all is what the owner asked for, with more cores as with fewer.
+        whole_mib = detail.memory_per_cpu_mib * detail.tasks_per_node * detail.cpus_per_task
+        return replace(fit, resized=replace(fit.resized, memory_per_core_mib=whole_mib // fit.resized.cores))
+    return fit
 
 
 def wanted_of(resized: ResizedRequest, detail: RequestDetail) -> tuple[int, int, int, int]:
-    """CPUs over all nodes, CPUs per task, least CPUs per node, and memory per node in MiB (0: as it is) to ask for."""
+    """CPUs over all nodes, CPUs per task, least CPUs per node, and memory per CPU in MiB (0: as it is) to ask for."""
     per_node = resized.cores_per_task * detail.tasks_per_node
-    return per_node * detail.nodes, resized.cores_per_task, per_node, resized.memory_mib
+    return per_node * detail.nodes, resized.cores_per_task, per_node, resized.memory_per_core_mib
 
 
 def resize_reason(resized: ResizedRequest, detail: RequestDetail) -> str:

@@ -32,8 +32,9 @@ class ResizedRequest:
 
     cores_per_task: int
     cores: int
-    memory_mib: int
-    """Fixed from now on, so that it does not fall with the cores; 0: the request for memory stays as it is."""
+    memory_per_core_mib: int
+    """With so much for each core the job keeps the memory that it would have had in all, to a MiB a core; 0: the request for
+    memory stays as it is."""
     start: StartCores
     """Where the number comes from."""
 
@@ -57,8 +58,9 @@ def resize_request(job: WaitingRequest, history: FitHistory, node: NodeCapacity)
     whole = replace(job.request, memory_mib=job.cores * job.request.memory_per_core_mib, memory_per_core_mib=0)
     start = start_from(whole, history, node)
     cores = min(_round_to_tasks(start.cores, job.tasks, node.cores), job.cores)
-    fixed_mib = whole.memory_mib if cores < job.cores else 0
-    return ResizedRequest(cores // job.tasks, cores, fixed_mib, start)
+    # Rounded down: a MiB more might be one that no node has.
+    each_mib = whole.memory_mib // cores if cores < job.cores else 0
+    return ResizedRequest(cores // job.tasks, cores, each_mib, start)
 
 
 def _max_cores(request: CoreRequest, node: NodeCapacity) -> int:

@@ -96,7 +96,7 @@ class EarlierResizes:
     """What it asked for, over all nodes."""
     cpus_per_task: IntColumn = field(default_factory=_none)
     least_cpus_per_node: IntColumn = field(default_factory=_none)
-    memory_per_node_mib: IntColumn = field(default_factory=_none)
+    memory_per_cpu_mib: IntColumn = field(default_factory=_none)
     """0: it left the request for memory as it was."""
     error: IntColumn = field(default_factory=_none)
     """Index into :attr:`errors`, or -1."""
@@ -159,12 +159,16 @@ class DistinctRequests:
     """Index into :attr:`categories`, or -1: the user named none."""
     model: IntColumn = field(default_factory=_none)
     """Index into :attr:`models`, or -1."""
+    limit: IntColumn = field(default_factory=_none)
+    """Index into :attr:`limits`, or -1: none binds it."""
     users: tuple[UserName, ...] = ()
     histories: tuple[FitHistory, ...] = ()
     """What searches found for each user's earlier jobs."""
     capacities: tuple[NodeCapacity, ...] = ()
     categories: tuple[CategoryName, ...] = ()
     models: tuple[ModelName, ...] = ()
+    limits: tuple[Word, ...] = ()
+    """What :func:`~.limits.binding_limit` says."""
 
     def __post_init__(self) -> None:
         _protect_columns(self)
@@ -172,13 +176,14 @@ class DistinctRequests:
     def cases(self) -> list[WaitingCase]:
         """As values, one a row."""
         capacities, categories, models = (*self.capacities, None), (*self.categories, None), (*self.models, None)
+        limits = (*self.limits, "")
         return [
             WaitingCase(
-                CpuFitCandidate._make((*numbers, categories[category], models[model])),
+                CpuFitCandidate._make((*numbers, categories[category], models[model], limits[limit])),
                 capacities[node],
                 self.histories[user],
             )
-            for user, node, *numbers, category, model in _rows(self)
+            for user, node, *numbers, category, model, limit in _rows(self)
         ]
 
 
@@ -227,14 +232,16 @@ class CpuRequests:
         capacities, node = _coded([where for _, where, _ in distinct])
         categories, category = _coded([job.category for _, _, job in distinct])
         models, model = _coded([job.model for _, _, job in distinct])
-        parts = zip(user, node, distinct, category, model, strict=True)
+        limits, limit = _coded([job.limit or None for _, _, job in distinct])
+        parts = zip(user, node, distinct, category, model, limit, strict=True)
         table = _table(
             DistinctRequests,
-            [(whose, where, *job[:-2], kind, name) for whose, where, (_, _, job), kind, name in parts],
+            [(whose, where, *job[:-3], kind, name, bound) for whose, where, (_, _, job), kind, name, bound in parts],
             users=users,
             capacities=capacities,
             categories=categories,
             models=models,
+            limits=limits,
             histories=tuple(histories.get(name, NO_HISTORY) for name in users),
         )
         return cls(np.array(job_ids, dtype=np.int64), np.array(request, dtype=np.int64), table)

@@ -65,7 +65,8 @@ def _fits(requests: CpuRequests) -> tuple[Sequence[ResizeRequest], Mapping[int, 
             if detail is not None and resize is not None:
                 fit = after_earlier(fit, detail, earlier.get(job_id))
                 if fit is not None and fit.resized is not None:
-                    actions.append(resize(job_id))
+                    again = resize if fit is second[at, detail][0] else _resize(detail, fit.resized)
+                    actions.append(again(job_id))
         if fit is not None:
             notes[job_id] = fit.note
     return tuple(actions), MappingProxyType(notes)
@@ -82,7 +83,7 @@ def _fit_with_detail(
 
 
 def _resize(detail: RequestDetail, resized: ResizedRequest) -> partial[ResizeRequest]:
-    cpus, cpus_per_task, per_node, memory_mib = wanted_of(resized, detail)
+    cpus, cpus_per_task, per_node, per_cpu_mib = wanted_of(resized, detail)
     return partial(
         ResizeRequest,
         tasks_per_node=detail.tasks_per_node,
@@ -97,5 +98,5 @@ def _resize(detail: RequestDetail, resized: ResizedRequest) -> partial[ResizeReq
             memory_per_node_mib=detail.memory_per_node_mib,
         ),
         reason=resize_reason(resized, detail),
-        memory_per_node_mib=memory_mib or None,
+        memory_per_cpu_mib=per_cpu_mib or None,
     )

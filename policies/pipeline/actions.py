@@ -82,8 +82,8 @@ class ResizeRequest:
     before: RequestedCpus
     """The request that this was decided on."""
     reason: Sentence
-    memory_per_node_mib: int | None = None
-    """Memory on each node that shall hold from now on; ``None`` leaves the request for memory as it is."""
+    memory_per_cpu_mib: int | None = None
+    """Memory for each CPU that shall hold from now on; ``None`` leaves the request for memory as it is."""
 
     @property
     def id(self) -> str:

@@ -65,7 +65,26 @@ def parse_tiers(stdout: bytes, framing: ReplyFraming) -> dict[str, int]:
     return {name: int(tier) for name, tier in tiers.items() if name and _TIER.fullmatch(tier)}
 
 
+def parse_partition_qos(text: str) -> frozenset[str]:
+    """QOS of partitions, by name.
+
+    Raises:
+        SlurmReplyError: a line has no QOS, as every partition's does.
+    """
+    found = set()
+    for pairs in _pairs(text):
+        if pairs.get("PartitionName"):
+            if "QoS" not in pairs:
+                raise SlurmReplyError("scontrol's list of partitions tells no QoS")
+            found.add(pairs["QoS"])
+    return frozenset(found - {"N/A", "(null)", ""})
+
+
 def _partitions(stdout: bytes, framing: ReplyFraming) -> Iterator[dict[str, str]]:
     """Words of each partition, by key."""
-    for line in framing.body(stdout, "scontrol's list of partitions").split("\n"):
+    return _pairs(framing.body(stdout, "scontrol's list of partitions"))
+
+
+def _pairs(text: str) -> Iterator[dict[str, str]]:
+    for line in text.split("\n"):
         yield dict(word.split("=", 1) for word in line.split() if "=" in word)

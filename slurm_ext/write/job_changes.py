@@ -117,26 +117,23 @@ def resize_change(action: ResizeRequest) -> JobChange:
 
     ``NumCPUs`` alone or ``CPUsPerTask`` alone changes nothing real; both together are followed upwards; downwards only with
     ``MinCPUsNode``, which otherwise stays at what was submitted and brings the old CPUs back. Memory by CPU would fall with
-    the CPUs, so a smaller request fixes what the job would have had as ``MinMemoryNode``.
+    the CPUs, so a smaller request asks for more with each. It stays by CPU: of memory by node the job's first step would
+    take all, and srun refuses to start where the environment of the submission had SLURM_MEM_PER_CPU.
     """
     before = action.before
-    memory_mib = action.memory_per_node_mib
-    old_memory_mib = (0, 0) if memory_mib is None else (before.memory_per_cpu_mib, before.memory_per_node_mib)
-    new = _cpu_fields(action.cpus_per_task, action.cpus, action.least_cpus_per_node, 0, memory_mib or 0)
-    old = _cpu_fields(before.cpus_per_task, before.cpus, before.least_cpus_per_node, *old_memory_mib)
+    memory_mib = action.memory_per_cpu_mib
+    old_memory_mib = 0 if memory_mib is None else before.memory_per_cpu_mib
+    new = _cpu_fields(action.cpus_per_task, action.cpus, action.least_cpus_per_node, memory_mib or 0)
+    old = _cpu_fields(before.cpus_per_task, before.cpus, before.least_cpus_per_node, old_memory_mib)
     return JobChange(action.job_id, "rewrite", new, old, action.reason, action.id)
 
 
 @lru_cache(maxsize=4096)
-def _cpu_fields(
-    cpus_per_task: int, cpus: int, per_node: int, memory_per_cpu_mib: int, memory_per_node_mib: int
-) -> Mapping[str, str]:
-    """In Slurm's words; of memory what is not 0, by CPU before by node."""
+def _cpu_fields(cpus_per_task: int, cpus: int, per_node: int, memory_per_cpu_mib: int) -> Mapping[str, str]:
+    """In Slurm's words; without memory where that is 0."""
     fields = {"CPUsPerTask": str(cpus_per_task), "NumCPUs": str(cpus), "MinCPUsNode": str(per_node)}
     if memory_per_cpu_mib:
         fields["MinMemoryCPU"] = str(memory_per_cpu_mib)
-    elif memory_per_node_mib:
-        fields["MinMemoryNode"] = str(memory_per_node_mib)
     return fields
 
 

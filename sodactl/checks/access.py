@@ -1,9 +1,13 @@
-"""Checks of who may do what: rights in Slurm, MUNGE, and the users' associations."""
+"""Checks of who may do what: rights in Slurm, MUNGE, the users' associations, and limits on them."""
 
 from __future__ import annotations
 
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.read.accounting_limits import AccountingLimitsReader, enforces_limits
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, failure_text
+from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S, CheckResult, CommandProbe, failure_text
+
+_MAX_SHOWN = 3
 
 
 def check_rights(probe: CommandProbe, config: SlurmConfig, *, uid: int, user: str) -> CheckResult:
@@ -43,3 +47,28 @@ def check_associations(probe: CommandProbe, config: SlurmConfig) -> CheckResult:
         remedy = f"sacctmgr -i add user {missing[0]} account=ACCOUNT: without one, changes fail at random"
         return CheckResult("associations", "warn", f"none for {', '.join(missing[:5])}", remedy)
     return CheckResult("associations", "ok", f"{len(known)} users, all {len(queued)} with jobs among them")
+
+
+def check_limits(probe: CommandProbe, config: SlurmConfig, *, rewrites: bool) -> CheckResult:
+    """Limits of accounting that keep CPU fit from changing requests; ``rewrites``: this site wants it to."""
+    if not enforces_limits(config):
+        return CheckResult("limits", "ok", f"AccountingStorageEnforce={config.get('AccountingStorageEnforce', 'none')}")
+    if not rewrites:
+        return CheckResult("limits", "ok", 'enforced; [cpu_fit] rewrite is "off"')
+    try:
+        limits = AccountingLimitsReader(probe.runner, CHECK_TIMEOUT_S).read()
+    except SlurmError as error:
+        remedy = "start slurmdbd; while it does not answer, CPU fit changes no request"
+        return CheckResult("limits", "warn", f"not known: {error}", remedy)
+    named = [f"{limit} of QOS {name}" for name, limit in sorted(limits.qos.items()) if limit]
+    named += [f"{one.limit} of account {name}" for name, one in sorted(limits.accounts.items()) if one.limit]
+    own = [(user, one.limit) for user, found in sorted(limits.users.items()) for one in found if one.limit]
+    named += [f"{limit} of user {user}" for user, limit in own]
+    if not named:
+        return CheckResult("limits", "ok", "enforced, and none on CPUs, memory, nodes or billing")
+    more = f" and {len(named) - _MAX_SHOWN} more" if len(named) > _MAX_SHOWN else ""
+    remedy = (
+        "jobs that such a limit may bind keep the CPUs that they ask for, because Slurm exempts a job from limits on what "
+        "an operator changed; to have them fitted, limit gres/gpu instead (docs/policies/cpu-fit.md)"
+    )
+    return CheckResult("limits", "warn", ", ".join(named[:_MAX_SHOWN]) + more, remedy)

@@ -92,6 +92,7 @@ def _checks_of_config(
     yield from slurm_hooks.check_hook_scripts(config)
     yield access.check_rights(probe, config, uid=site.context.uid(), user=site.context.who())
     yield access.check_associations(probe, config)
+    yield access.check_limits(probe, config, rewrites=site.settings.cpu_fit.rewrite != "off")
 
 
 def _draw(findings: Sequence[CheckResult], document: Document) -> None:

@@ -182,7 +182,9 @@ def test_what_a_killed_slurmctld_forgets_is_counted_apart() -> None:
     hurt = book("a")
     hurt.hurt_s.append(1004.0)
     assert check_accounting(hurt, []) == check_accounting(hurt, [run("FAILED")]) == []
-    assert check_accounting(hurt, [run("TIMEOUT", end_s=1600.0)]) == [], "its end was forgotten, and it has a time limit"
+    assert check_accounting(hurt, [run("TIMEOUT", end_s=1600.0)]) == [], (
+        "its end was forgotten, and it has a time limit"
+    )
     assert sum(hurt.forgiven.values()) == 3
     assert [v.invariant for v in check_accounting(hurt, [run("FAILED", end_s=1600.0)])] == ["bad end"]
     hurt.hurt_s = [2000.0]

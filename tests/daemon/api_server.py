@@ -51,7 +51,13 @@ class FakeRights:
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         self.asked.append(tuple(argv))
         if self.is_down:

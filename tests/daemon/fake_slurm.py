@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -111,6 +112,7 @@ class FakeSlurm:
         self.started_s = 0.0
         """When slurmctld was started."""
         self.node_cpus = 28
+        self.limits = AccountingLimits()
         self.silent: set[str] = set()
         """Calls that fail."""
         self.hanging: set[str] = set()
@@ -244,6 +246,10 @@ class FakeSlurm:
     def partition_limits(self) -> dict[str, PartitionLimits]:
         self._answer("partition_limits")
         return {"main": PartitionLimits("main")}
+
+    def accounting_limits(self) -> AccountingLimits:
+        self._answer("accounting_limits")
+        return self.limits
 
     def partition_tiers(self) -> dict[str, int]:
         self._answer("partition_tiers")

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
@@ -166,7 +167,8 @@ class Daemon:
         if ask is None and slurm.accounting is not None:
             completion = AccountingLookup(slurm.accounting, 0.0, AtOnce())
         lease = Lease(self.store, self.daemon_epoch, clock, LeaseTiming.of(config), clock.elapsed_s())
-        context = DaemonContext(self.store, client, lease, clock, completion, reason_to_observe=reason_to_observe)
+        limits = LimitsLookup(slurm.accounting_limits, AtOnce())
+        context = DaemonContext(self.store, client, lease, clock, completion, limits, reason_to_observe)
         self.cycles = CycleRunner(config, context)
 
     def run(self) -> CycleReport:

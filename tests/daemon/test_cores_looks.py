@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from slurm_soda.daemon.cpu_fit.question_turns import QuestionTurns
 from slurm_soda.daemon.cycle.request_details import MAX_PAUSE_S, PAUSE_AFTER_TIMEOUT_S, RequestDetailReader
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.test_cores_starts import Start, fit, thought, wait
 
@@ -168,3 +171,83 @@ def test_a_history_that_makes_no_sense_stops_nothing(full: FakeSlurm, daemon: St
     fit(sodad, 4, job_id=902, gpus=0)
     assert not sodad.run().error
     assert job.cpus == 3
+
+
+@dataclass
+class SlowQuestions:
+    """A clock on which each question takes its time."""
+
+    slurm: FakeSlurm
+    each_s: float
+
+    def elapsed_s(self) -> float:
+        return asked(self.slurm) * self.each_s
+
+
+def test_a_cycle_asks_for_half_a_second_at_most(full: FakeSlurm) -> None:
+    """A question about a job with a long script takes some 100 ms."""
+    jobs = [wait(full, 2 + i, cpus=20) for i in range(20)]
+    details = RequestDetailReader(full, most=50, elapsed_s=SlowQuestions(full, 0.125).elapsed_s)
+    for cycle in range(5):
+        details.begin(2.0 * cycle)
+        told = [details.ask(job.job_id) for job in jobs]
+        assert sum(request is not None for request in told) == 4
+
+
+def test_owners_take_turns(full: FakeSlurm, daemon: Start) -> None:
+    """More jobs of one owner than a cycle has time for, all more urgent than another's only one."""
+    hers = [wait(full, 2 + i, cpus=20) for i in range(120)]
+    his = wait(full, 500, cpus=20, user="bob")
+    sodad = daemon()
+    sodad.run()
+    assert (his.cpus, sum(job.cpus == 3 for job in hers)) == (3, 49)
+
+
+def test_the_owner_who_was_asked_about_last_comes_last() -> None:
+    turns = QuestionTurns()
+    jobs = [
+        replace(record(job_id), user=user) for job_id, user in ((1, "alice"), (2, "alice"), (3, "bob"), (4, "carol"))
+    ]
+    assert [job.job_id for job in turns.order(jobs)] == [1, 3, 4, 2]
+    for job in jobs[:3]:
+        turns.note(job, (), 0.0)
+    assert [job.job_id for job in turns.order(jobs)] == [4, 1, 3, 2]
+
+
+def record(job_id: int) -> SlurmJob:
+    slurm = FakeSlurm(FakeClock())
+    slurm.submit(job_id)
+    return slurm.jobs()[0]
+
+
+def test_held_jobs_come_last(full: FakeSlurm, daemon: Start) -> None:
+    held = [wait(full, 2 + i, cpus=20, reason="JobHeldUser", never_starts=True) for i in range(60)]
+    for job in held:
+        job.priority = 0
+    free = [wait(full, 100 + i, cpus=20, priority=1000, user="bob") for i in range(40)]
+    sodad = daemon()
+    sodad.run()
+    assert [job.cpus for job in free] == [3] * 40
+    assert sum(job.cpus == 3 for job in held) == 10
+
+
+def test_a_job_that_its_owner_keeps_changing_is_asked_about_ever_more_seldom(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=20, peculiar="--cpus-per-gpu", never_starts=True)
+    sodad = daemon()
+    for at in range(300):
+        job.memory_mib = 1000 + at
+        full.advance(2)
+        sodad.run()
+        if at == 1:
+            assert asked(full) == 2, "at first a change counts at once"
+    assert asked(full) <= 8
+    before, job.gpus = asked(full), 0
+    full.advance(2)
+    sodad.run()
+    job.gpus, job.memory_mib = 1, 5000
+    full.advance(2)
+    sodad.run()
+    assert asked(full) == before, "nobody who leaves for a while begins anew"
+    full.advance(1300)
+    sodad.run()
+    assert asked(full) == before + 1, "it is not forgotten"

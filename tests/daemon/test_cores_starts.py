@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from slurm_soda.daemon.cpu_fit.reader import LIMITS_FOR_S
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
@@ -88,12 +89,26 @@ def test_memory_stays_what_the_job_would_have_had(full: FakeSlurm, daemon: Start
     whole = wait(full, 4, cpus=20, memory_mib=8000)
     sodad = daemon()
     sodad.run()
-    assert (fewer.cpus, fewer.memory_mib, fewer.memory_per_cpu_mib) == (3, 20_000, 0)
+    assert (fewer.cpus, fewer.memory_mib, fewer.memory_per_cpu_mib) == (3, 0, 6_666)
     assert (more.cpus, more.memory_mib, more.memory_per_cpu_mib) == (3, 0, 1000)
     assert (whole.cpus, whole.memory_mib) == (3, 8000)
     by_job = {action.job_id: action for action in sodad.actions("rewrite")}
     assert by_job[2].old["MinMemoryCPU"] == "1000"
-    assert "MinMemoryNode" not in by_job[4].new
+    assert "MinMemoryCPU" not in by_job[4].new
+
+
+def test_memory_stays_the_same_however_often_the_cores_change(full: FakeSlurm, daemon: Start) -> None:
+    job = wait(full, cpus=20, memory_per_cpu_mib=1000)
+    sodad = daemon()
+    for at, cores in enumerate((7, 2, 5)):
+        fit(sodad, cores, job_id=901 + at, submit_s=1.0 + at)
+        with sodad.store.write() as session:
+            session.execute(delete(CpuFitRow).where(CpuFitRow.job_id < 901 + at))
+        full.advance(120)
+        sodad.follow(2)
+        assert (job.cpus, job.memory_per_cpu_mib * job.cpus) == (cores, pytest.approx(20_000, abs=20)), sodad.actions(
+            "rewrite"
+        )
 
 
 @pytest.mark.parametrize("settings", [{"mode": "observe"}, {"mode": "advise"}, {"cpu_fit": {"rewrite": "off"}}])
@@ -230,7 +245,7 @@ def test_a_kill_at_any_point_loses_neither_the_change_nor_the_way_back(
     full.advance(2)
     sodad = Daemon(full, fresh_store, settings())
     sodad.follow(3)
-    assert (job.cpus, job.memory_mib) == (3, 20_000)
+    assert (job.cpus, job.memory_per_cpu_mib) == (3, 6_666)
     done = [action for action in sodad.actions("rewrite") if action.state == "done"]
     assert [action.old["NumCPUs"] for action in done] == ["20"]
     assert {action.state for action in sodad.actions("rewrite")} <= {"done", "void"}

@@ -21,6 +21,7 @@ from slurm_soda.daemon.api.views import (
     job_list_view,
     view_header,
 )
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
@@ -30,6 +31,7 @@ from slurm_soda.daemon.cycle.slurm_access import KeepingRunner
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.queries import latest_epoch, setting_values
 from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
@@ -60,7 +62,13 @@ class Replayed:
     odd: Mapping[str, bytes]
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         command = " ".join(argv)
         if "--jobs=" in command:
@@ -103,10 +111,19 @@ class OneDaemon:
             nonce=lambda: FRAMING.nonce,
             reader=SqueueReader(self.unreadable.append),
         )
-        context = DaemonContext(self.store, client, lease, self.clock, AccountingLookup(None, 0.0))
+        limits = LimitsLookup(AccountingLimits)
+        context = DaemonContext(self.store, client, lease, self.clock, AccountingLookup(None, 0.0), limits)
         self.cycles = CycleRunner(self.settings, context)
 
-    def _run(self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+    def _run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
+    ) -> CompletedCommand:
         return self.replayed(argv, stdin=stdin, timeout_s=timeout_s, env=env)
 
     def view_header(self, session: Session) -> ViewHeader:

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
@@ -19,6 +20,7 @@ from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult, SlurmJob
@@ -77,7 +79,8 @@ class Site:
         epoch = begin_epoch(self.store, host="ctl", pid=1, version="0", now_s=self.clock.now_s())
         timing = LeaseTiming(1000 * DAY_S, 60.0)  # days pass between steps, without a cycle
         lease = Lease(self.store, epoch, self.clock, timing, self.clock.elapsed_s())
-        context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0))
+        limits = LimitsLookup(AccountingLimits)
+        context = DaemonContext(self.store, self.queue, lease, self.clock, AccountingLookup(None, 0.0), limits)
         self.cycles = CycleRunner(self.settings.model_copy(update={"mode": "observe"}), context)
         send = self.cycles.actor.send_outside_plan
         return ShareSchedule(context, ScontrolPartitions(self.scontrol), "ctl", send)

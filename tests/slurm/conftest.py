@@ -26,6 +26,7 @@ LONG_FIRST = (
     "fit_gang",
     "snapshot",
     "fit",
+    "fit_limits",
     "burst",
     "network",
     "client",

@@ -43,7 +43,13 @@ class InController:
     cluster: ContainerCluster
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         said = self.cluster.exec("root", argv, input=stdin, timeout_s=timeout_s, environment=env)
         status = None if said.status == TIMED_OUT else said.status

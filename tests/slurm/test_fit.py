@@ -102,7 +102,7 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     capped = submit(site, "--soda-category=cv", f"--partition={BOUND}", "--gres=gpu:4", "--cpus-per-task=1", "--mem=1G")
     for job, cpus in ((few, 3), (many, 3), (ranks, 12), (wide, 10)):
         wait_cpus(site, job, cpus)
-    assert shown(site, many, "MinCPUsNode", "MinMemoryNode") == ("3", "10000M")
+    assert shown(site, many, "MinCPUsNode", "MinMemoryCPU") == ("3", "3333M")
     for job, cpus in ((memory, 5), (capped, 8)):
         wait_cpus(site, job, cpus)
     two_more_cycles(site)
@@ -116,8 +116,8 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
 
     assert run(site, few)["SLURM_CPUS_PER_TASK"] == "3"
     env = run(site, many)
-    assert (env["SLURM_CPUS_PER_TASK"], env["SLURM_CPUS_ON_NODE"], env["SLURM_MEM_PER_NODE"]) == ("3", "3", "10000")
-    assert "cpu=3,mem=10000M" in shown(site, many, "AllocTRES")[0]
+    assert (env["SLURM_CPUS_PER_TASK"], env["SLURM_CPUS_ON_NODE"], env["SLURM_MEM_PER_CPU"]) == ("3", "3", "3333")
+    assert "cpu=3,mem=9999M" in shown(site, many, "AllocTRES")[0]
     assert run(site, ranks)["SLURM_JOB_CPUS_PER_NODE"] == "12"
     assert run(site, wide)["SLURM_JOB_CPUS_PER_NODE"] == "5(x2)"
     assert run(site, memory)["SLURM_CPUS_ON_NODE"] == "5"
@@ -144,6 +144,26 @@ def test_a_step_that_asks_for_its_own_cpus_finds_them(site: DaemonSite) -> None:
     assert "srun in its script" in soda(site, "explain", str(own))["cores"]["left_alone"]
     assert run(site, own)["SLURM_CPUS_PER_TASK"] == "12"
     assert run(site, follows)["SLURM_CPUS_PER_TASK"] == "3"
+
+
+def test_steps_at_the_same_time_and_one_step_with_anothers_environment(site: DaemonSite) -> None:
+    """Side by side as on stock Slurm; with memory by node the second waits for the first, and the third job's srun fails."""
+    note = "date +%s.%N >> $HOME/fit-$SLURM_JOB_ID"
+    step = f"srun -n1 -c1 --gres=none bash -c '{note}; sleep 5; {note}'"
+    both = f"#!/bin/bash\n{step} &\n{step} &\nwait\n"
+    argv = ("sbatch", "--parsable", "--hold", "--output=/dev/null", "--time=5", "--soda-category=cv", "--gres=gpu:1")
+    asks = ("--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--mem-per-cpu=1G")
+    several = int(site.cluster.exec("alice", (*argv, *asks), input=both).check().stdout)
+    inside = ("env", "SLURM_MEM_PER_CPU=1024", *argv, *asks)
+    one = int(site.cluster.exec("alice", inside, input=f"{SCRIPT}exec srun true\n").check().stdout)
+    wait_cpus(site, one, 3)
+    two_more_cycles(site)
+    assert shown(site, several, "NumCPUs") == ("8",)
+    assert "at the same time" in soda(site, "explain", str(several))["cores"]["left_alone"]
+    assert run(site, one)["SLURM_MEM_PER_CPU"] == "2730"
+    run(site, several)
+    told = site.cluster.exec("root", ("sh", "-c", f"cat /home/*/fit-{several}")).check().stdout.split()
+    assert max(map(float, told[:2])) < min(map(float, told[2:])), "the second began before the first ended"
 
 
 def test_the_way_back_and_the_last_word_of_others(site: DaemonSite) -> None:

@@ -55,7 +55,13 @@ class Scontrol:
     """What sacctmgr says of associations' partitions."""
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         marked = argv[0] == "sh"
         words = tuple(argv[4:] if marked else argv)

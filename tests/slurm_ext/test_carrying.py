@@ -111,7 +111,13 @@ def test_a_deletion_without_an_answer_is_tried_again(site: Site) -> None:
         """What Slurm was asked to delete it deletes, and does not say so."""
 
         def __call__(
-            self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+            self,
+            argv: Sequence[str],
+            *,
+            stdin: bytes,
+            timeout_s: float,
+            env: Mapping[str, str],
+            most_bytes: int | None = None,
         ) -> CompletedCommand:
             said = site.scontrol(argv, stdin=stdin, timeout_s=timeout_s, env=env)
             return CompletedCommand(tuple(argv), None, b"", b"") if argv[1] == "delete" else said

@@ -41,7 +41,14 @@ def test_the_cores_of_an_exclusive_job_are_its_own(version: str, commands: list[
     """squeue is asked only where JSON shows the same for it as for any other job."""
     asked = []
 
-    def slurm(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+    def slurm(
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
+    ) -> CompletedCommand:
         asked.append("squeue" if "squeue" in argv else "scontrol")
         said = "exclusive-2" if "squeue" in argv else "request-2"
         return CompletedCommand(tuple(argv), 0, reply(version, said), b"")

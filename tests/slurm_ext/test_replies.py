@@ -247,7 +247,13 @@ class Replayed:
     seen: list[tuple[Sequence[str], Mapping[str, str]]] = field(default_factory=list)
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         self.seen.append((argv, env))
         return CompletedCommand(tuple(argv), self.status, self.stdout, self.stderr)

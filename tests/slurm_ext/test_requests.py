@@ -126,13 +126,13 @@ def test_when_slurmctld_was_started() -> None:
 
 def test_a_change_names_all_fields_that_slurm_needs_and_the_way_back() -> None:
     before = RequestedCpus(cpus=40, cpus_per_task=10, least_cpus_per_node=20, memory_per_cpu_mib=500)
-    action = ResizeRequest(7, 2, 3, 12, 6, before, "why", memory_per_node_mib=10_000)
+    action = ResizeRequest(7, 2, 3, 12, 6, before, "why", memory_per_cpu_mib=1_666)
     change = resize_change(action)
-    assert change.new == {"CPUsPerTask": "3", "NumCPUs": "12", "MinCPUsNode": "6", "MinMemoryNode": "10000"}
+    assert change.new == {"CPUsPerTask": "3", "NumCPUs": "12", "MinCPUsNode": "6", "MinMemoryCPU": "1666"}
     assert change.old == {"CPUsPerTask": "10", "NumCPUs": "40", "MinCPUsNode": "20", "MinMemoryCPU": "500"}
     for fields in (change.new, change.old):
         assert not refusal_of_update(JobUpdate(7, tuple(fields.items())))
-    assert "MinMemoryNode" not in resize_change(replace(action, memory_per_node_mib=None)).new
+    assert "MinMemoryCPU" not in resize_change(replace(action, memory_per_cpu_mib=None)).new
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "1" + "0" * 4000, "1e999", "-1", '{"set": true, "number": 1e400}'])

@@ -90,3 +90,25 @@ def test_a_command_that_munge_lets_down_names_munge(status: int | None) -> None:
     assert "scontrol ping" not in error
     other = str(SlurmCommandError(("squeue",), status, "Unable to contact slurm controller", "scontrol ping"))
     assert "munge" not in other
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_a_command_that_writes_too_much_is_stopped_as_soon_as_it_has(stream: str) -> None:
+    before_s = time.monotonic()
+    argv = ["sh", "-c", f"(yes | head -c 100000; sleep 60) >&{stream}"]
+    said = LocalCommandRunner()(argv, stdin=b"", timeout_s=30, env=PATH, most_bytes=1000)
+    assert said.cut
+    assert len(said.stdout) + len(said.stderr) == 1000
+    assert time.monotonic() - before_s < 10
+
+
+@pytest.mark.parametrize("bytes_written", [0, 999, 1000])
+def test_a_command_that_writes_as_much_as_it_may_is_as_any_other(bytes_written: int) -> None:
+    line = f"yes | head -c {bytes_written}; echo no >&2; exit 3"
+    said = LocalCommandRunner()(["sh", "-c", line], stdin=b"", timeout_s=30, env=PATH, most_bytes=1000)
+    assert (len(said.stdout), said.stderr, said.status, said.cut) == (bytes_written, b"no\n", 3, False)
+
+
+def test_a_bounded_command_has_its_time_limit_too() -> None:
+    said = LocalCommandRunner()(["sh", "-c", "echo a; sleep 60"], stdin=b"", timeout_s=0.5, env=PATH, most_bytes=1000)
+    assert (said.status, said.cut) == (None, False)

@@ -104,7 +104,13 @@ class Scontrol:
     stops_after: int = 10**9
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         lines = stdin.decode().splitlines()
         jobs = [int(line.split()[1].removeprefix("JobId=")) for line in lines[::2]]

@@ -33,7 +33,13 @@ class Says:
         self.argv: Sequence[str] = ()
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         self.argv = argv
         return CompletedCommand(tuple(argv), self.status, self.stdout.encode("utf-8", "surrogateescape"), b"")

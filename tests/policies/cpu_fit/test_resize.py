@@ -21,7 +21,7 @@ def wanted(
 
 
 @pytest.mark.parametrize(
-    ("resized", "cores", "memory_mib"),
+    ("resized", "cores", "per_core_mib"),
     [
         (wanted(1), 3, 0),
         (wanted(20), 3, 0),
@@ -32,17 +32,17 @@ def wanted(
         (wanted(1, node=NodeCapacity(2)), 2, 0),
         (wanted(3, tasks=3, gpus=2, node=NodeCapacity(5)), 3, 0),
         # Memory by core: the same in all with fewer, in step with more, as far as the node has it.
-        (wanted(20, memory_per_core_mib=1000), 3, 20_000),
+        (wanted(20, memory_per_core_mib=1000), 3, 6_666),
         (wanted(1, memory_per_core_mib=1000), 3, 0),
         (wanted(1, memory_per_core_mib=30_000), 2, 0),
         # A partition that sells memory by the core.
         (wanted(20, memory_mib=8000, node=NodeCapacity(28, 64_000, 1000)), 8, 0),
         (wanted(20, memory_per_core_mib=1000, node=NodeCapacity(28, 64_000, 1000)), 20, 0),
-        (wanted(20, memory_per_core_mib=500, node=NodeCapacity(28, 64_000, 1000)), 10, 10_000),
+        (wanted(20, memory_per_core_mib=500, node=NodeCapacity(28, 64_000, 1000)), 10, 1_000),
     ],
 )
-def test_cores_and_memory(resized: ResizedRequest, cores: int, memory_mib: int) -> None:
-    assert (resized.cores, resized.memory_mib) == (cores, memory_mib)
+def test_cores_and_memory(resized: ResizedRequest, cores: int, per_core_mib: int) -> None:
+    assert (resized.cores, resized.memory_per_core_mib) == (cores, per_core_mib)
 
 
 def test_a_job_without_a_core_for_each_task_is_none() -> None:
@@ -73,16 +73,13 @@ def test_the_new_request_can_start_where_the_old_one_could(
     past = FitHistory(tuple(PastFit("cv", None, fit, gpus) for fit in best))
     job = WaitingRequest(CoreRequest(gpus, "cv", memory_per_core_mib=per_core_mib), tasks, cores)
     new = resize_request(job, past, node)
-    memory_mib = new.memory_mib or new.cores * per_core_mib
+    memory_mib = new.cores * (new.memory_per_core_mib or per_core_mib)
     assert new.cores == new.cores_per_task * tasks >= tasks
     assert new.cores <= max(node_cores, tasks, cores)
-    assert memory_mib >= min(cores, new.cores) * per_core_mib, "memory does not fall"
     if new.cores < cores:
-        assert memory_mib == cores * per_core_mib
+        assert 0 <= cores * per_core_mib - memory_mib < new.cores, "memory does not fall but by what cannot be divided"
     elif new.cores > max(cores, tasks):
         assert memory_mib <= 64_000
     # Level-triggered: what was written is what is wanted.
-    whole = CoreRequest(
-        gpus, "cv", memory_mib=new.memory_mib, memory_per_core_mib=0 if new.memory_mib else per_core_mib
-    )
-    assert resize_request(WaitingRequest(whole, tasks, new.cores), past, node).cores == new.cores
+    written = CoreRequest(gpus, "cv", memory_per_core_mib=new.memory_per_core_mib or per_core_mib)
+    assert resize_request(WaitingRequest(written, tasks, new.cores), past, node).cores == new.cores

@@ -67,7 +67,7 @@ def planned(**case: Any) -> Plan:
         ({"job": CV._replace(heavy_preprocessing=True)}, 4, 4, 4, None, "default"),
         ({"job": CV._replace(model="vgg16"), "past": (PastFit("cv", "vgg16", 2, 1),)}, 2, 2, 2, None, "model"),
         ({"node": NodeCapacity(2)}, 2, 2, 2, None, "default"),
-        ({"detail": TOLD._replace(memory_per_cpu_mib=1000)}, 3, 3, 3, 20_000, "default"),
+        ({"detail": TOLD._replace(memory_per_cpu_mib=1000)}, 3, 3, 3, 6_666, "default"),
         ({"detail": TOLD._replace(memory_per_node_mib=8000)}, 3, 3, 3, None, "default"),
         ({"detail": TOLD._replace(memory_per_node_mib=8000), "node": NodeCapacity(28, 64_000, 1000)},
          8, 8, 8, None, "default"),
@@ -85,7 +85,7 @@ def test_a_request_is_changed(
     assert isinstance(action, ResizeRequest)
     assert (action.id, action.job_id) == ("resize:7", 7)
     assert (action.cpus, action.cpus_per_task, action.least_cpus_per_node) == (cpus, per_task, per_node)
-    assert action.memory_per_node_mib == memory_mib
+    assert action.memory_per_cpu_mib == memory_mib
     told = case.get("detail", TOLD)
     assert action.tasks_per_node == told.tasks_per_node
     assert action.before == RequestedCpus(

@@ -33,7 +33,13 @@ class RecordedSlurm:
         self.say(*argv, stdout=text.replace(old, new))
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         if tuple(argv) == ("unmunge",):
             return CompletedCommand(

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from slurm_soda.slurm_ext.read.slurm_config import parse_config
+from slurm_soda.sodactl.checks.access import check_limits
+from slurm_soda.sodactl.checks.check_result import CommandProbe
+from tests.slurm_ext.test_accounting_limits import CONFIG, Says
 from tests.sodactl.checks.conftest import SLURM_USER_ID, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
@@ -39,3 +43,23 @@ def test_rights(soda: Bench, recorded: RecordedSlurm, uid: int, level: str, stat
     soda.uid = uid
     recorded.say("sacctmgr", "-n", "-P", "show", "user", "root", "format=adminlevel", stdout=level)
     assert finding(soda("doctor", "--json"), "rights")[0] == state
+
+
+@pytest.mark.parametrize(
+    ("reply", "rewrites", "state", "text"),
+    [
+        ({"config": CONFIG.replace("limits,", "")}, True, "ok", "AccountingStorageEnforce=associations,qos"),
+        ({}, False, "ok", "rewrite"),
+        ({}, True, "warn", "MinTRES=cpu of QOS part, MaxTRESPerNode=billing of account research"),
+        ({"qos": None}, True, "warn", "not known"),
+        ({"qos": "normal|||||||||||\n", "assoc": "root|||||||||normal\n"}, True, "ok", "none on CPUs"),
+    ],
+)
+def test_limits_that_keep_cpu_fit_from_requests(
+    reply: dict[str, str | None], rewrites: bool, state: str, text: str
+) -> None:
+    says = Says(**reply)
+    config = parse_config(says.replies["config"] or "")
+    found = check_limits(CommandProbe(says), config, rewrites=rewrites)
+    assert (found.state, bool(found.remedy)) == (state, state == "warn")
+    assert text in found.found

@@ -19,12 +19,12 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
         "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
-        "rights", "associations", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
+        "rights", "associations", "limits", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
         "lifts", "agents", "clocks",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "29 ok, 1 skip" in out
+    assert "30 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(

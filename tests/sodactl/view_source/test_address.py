@@ -24,7 +24,13 @@ class Scontrol:
     hosts: Sequence[str]
 
     def __call__(
-        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes,
+        timeout_s: float,
+        env: Mapping[str, str],
+        most_bytes: int | None = None,
     ) -> CompletedCommand:
         assert list(argv) == ["scontrol", "show", "config"]
         lines = [f"SlurmctldHost[{at}]        = {host}\n" for at, host in enumerate(self.hosts)]
