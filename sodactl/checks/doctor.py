@@ -59,6 +59,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
         yield from _checks_of_config(site, probe, config, nodes_text)
     else:
         yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
+        yield from slurm_hooks.check_start(site.context.host())
     yield from _checks_of_pools(site, config)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
@@ -83,7 +84,7 @@ def _checks_of_config(
     yield slurm_conf.check_gpu_types(nodes_text)
     yield slurm_conf.check_drained_nodes(nodes_text)
     yield slurm_hooks.check_plugin_stack(config)
-    yield slurm_hooks.check_job_submit(config)
+    yield slurm_hooks.check_job_submit(config, site.context.host())
     yield from slurm_hooks.check_hook_scripts(config)
     yield access.check_rights(probe, config, uid=site.context.uid(), user=site.context.who())
     yield access.check_associations(probe, config)

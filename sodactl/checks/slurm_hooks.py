@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, runs_slurmctld
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
 SPANK_PLUGIN = "soda_spank.so"
@@ -16,6 +18,9 @@ LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
 _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
+_SETTING = re.compile(r"^[ \t]*(JobSubmitPlugins|SlurmctldHost)[ \t]*=[ \t]*(\S+)", re.I | re.M)
+_SHOWN_KEYS = {"jobsubmitplugins": "JobSubmitPlugins", "slurmctldhost": "SlurmctldHost"}
+"""As slurmctld shows them; in slurm.conf they may be in small letters."""
 HOOK_PROGRAM = "soda-deliver-event"
 INSTALL_DIR = "/opt/slurm-soda"
 
@@ -32,7 +37,8 @@ def check_flags(probe: CommandProbe) -> CheckResult:
 
 def check_plugin_stack(config: SlurmConfig) -> CheckResult:
     """plugstack.conf names the plugin, and as optional."""
-    path = Path(config.get("PlugStackConfig", "/etc/slurm/plugstack.conf"))
+    named = list_config_values(config, "PlugStackConfig")
+    path = Path(named[0]) if named else _slurm_conf(config).with_name("plugstack.conf")
     try:
         lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
     except OSError as error:
@@ -45,25 +51,27 @@ def check_plugin_stack(config: SlurmConfig) -> CheckResult:
     if ours[0][0] != "optional":
         remedy = "say `optional`: a plugin of another release would stop slurmd and sbatch"
         return CheckResult("plugstack.conf", "fail", f"{SPANK_PLUGIN} is {ours[0][0]}", remedy)
-    if not _file_problem(Path(ours[0][1])):
+    if not _is_there(Path(ours[0][1])):
         return CheckResult(
             "plugstack.conf", "fail", f"{ours[0][1]} does not exist", "install slurm-soda's plugin on every node"
         )
     return CheckResult("plugstack.conf", "ok", f"optional {ours[0][1]}")
 
 
-def check_job_submit(config: SlurmConfig) -> CheckResult:
-    """The site's job_submit.lua is run and includes our module: hints travel through it."""
+def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:
+    """The site's job_submit.lua is run and includes our module: hints travel through it. ``host`` is where this runs."""
     plugins = config.get("JobSubmitPlugins", "(null)")
     if "lua" not in plugins.split(","):
         return CheckResult(
             "job_submit", "fail", f"JobSubmitPlugins={plugins}", "set JobSubmitPlugins=lua: hints travel through it"
         )
-    path = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    path = _slurm_conf(config).with_name("job_submit.lua")
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError as error:
-        return CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+        missing = isinstance(error, FileNotFoundError) and runs_slurmctld(config, host)
+        elsewhere = CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+        return _script_missing(path) if missing else elsewhere
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     if not any(LUA_MODULE in line for line in lines):
         return CheckResult(
@@ -74,12 +82,12 @@ def check_job_submit(config: SlurmConfig) -> CheckResult:
         )
     included = _INCLUDED.search("\n".join(lines))
     folder = Path(included[1]) if included else None
-    missing = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _file_problem(folder / name, 1)]
-    if missing:
+    absent = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _is_there(folder / name, 1)]
+    if absent:
         return CheckResult(
             "job_submit",
             "fail",
-            f"{folder} has no {', '.join(missing)}: jobs are taken without hints",
+            f"{folder} has no {', '.join(absent)}: jobs are taken without hints",
             f"install slurm-soda on the controller again, then touch {path}",
         )
     if found := _UNPROTECTED.search("\n".join(lines)):
@@ -92,7 +100,29 @@ def check_job_submit(config: SlurmConfig) -> CheckResult:
     return CheckResult("job_submit", "ok", f"{path} includes {LUA_MODULE}")
 
 
-def _file_problem(path: Path, least_bytes: int = 0) -> bool:
+def check_start(host: str) -> Iterator[CheckResult]:
+    """What keeps slurmctld from starting, by slurm.conf itself: for while it does not answer."""
+    path = _slurm_conf({})
+    with suppress(OSError):
+        pairs = _SETTING.findall(path.read_text("utf-8", "surrogateescape"))
+        # SlurmctldHost may stand there several times.
+        config = {f"{_SHOWN_KEYS[key.lower()]}[{at}]": value for at, (key, value) in enumerate(pairs)}
+        plugins = ",".join(list_config_values(config, "JobSubmitPlugins")).split(",")
+        script = path.with_name("job_submit.lua")
+        if "lua" in plugins and runs_slurmctld(config, host) and not _is_there(script):
+            yield _script_missing(script)
+
+
+def _script_missing(path: Path) -> CheckResult:
+    remedy = f"slurmctld will not start: copy slurm_ext/lua/job_submit.lua of slurm-soda to {path}"
+    return CheckResult("job_submit", "fail", f"{path}: No such file or directory, and JobSubmitPlugins=lua", remedy)
+
+
+def _slurm_conf(config: SlurmConfig) -> Path:
+    return Path(config.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+
+
+def _is_there(path: Path, least_bytes: int = 0) -> bool:
     """The file is there, with so much in it; what we have no right to see counts as there."""
     try:
         return path.stat().st_size >= least_bytes
@@ -124,8 +154,8 @@ def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
 
 def _slow_hook_note(paths: Sequence[str], script: str) -> str:
     """What is said of our own prolog or epilog here that has no soda-deliver-event beside it: it works, but slower."""
-    ours = [Path(path) for path in paths if Path(path).name == script and _file_problem(Path(path))]
-    if script == "epilogctld" or all(_file_problem(path.parent / HOOK_PROGRAM) for path in ours):
+    ours = [Path(path) for path in paths if Path(path).name == script and _is_there(Path(path))]
+    if script == "epilogctld" or all(_is_there(path.parent / HOOK_PROGRAM) for path in ours):
         return ""
     return f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
 

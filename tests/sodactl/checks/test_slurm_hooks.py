@@ -35,11 +35,17 @@ def test_the_plugin_stack(
     assert said in remedy
 
 
+def test_the_plugin_stack_of_a_site_that_names_none(soda: Bench, recorded: RecordedSlurm, tmp_path: Path) -> None:
+    """Slurm then reads the file beside slurm.conf."""
+    recorded.change(CONFIG, f"PlugStackConfig         = {tmp_path}/plugstack.conf", "PlugStackConfig         = (null)")
+    (tmp_path / "plugstack.conf").write_text("required /x/soda_spank.so")
+    assert finding(soda("doctor", "--json", status=1), "plugstack.conf")[:2] == ("fail", "soda_spank.so is required")
+
+
 @pytest.mark.parametrize(
     ("text", "state"),
     [
         ("return slurm.SUCCESS", "fail"),
-        (None, "skip"),
         (GOOD_LUA, "ok"),
         (f"  -- {GOOD_LUA}", "fail"),
         (f"-- until May: '/nowhere/soda.lua'\n{GOOD_LUA}", "ok"),
@@ -48,13 +54,24 @@ def test_the_plugin_stack(
         ((LUA_DIR / "job_submit.lua").read_text().replace("/opt/slurm-soda/lib", str(LUA_DIR)), "ok"),
     ],
 )
-def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str | None, state: str) -> None:
-    path = tmp_path / "job_submit.lua"
-    if text is None:
-        path.unlink()
-    else:
-        path.write_text(text)
+def test_the_lua_module(soda: Bench, recorded: RecordedSlurm, tmp_path: Path, text: str, state: str) -> None:
+    (tmp_path / "job_submit.lua").write_text(text)
     assert finding(soda("doctor", "--json", status=None), "job_submit")[0] == state
+
+
+@pytest.mark.parametrize(
+    ("host", "state"), [("ctl", "fail"), ("ctl(10.0.0.1)", "fail"), ("ctl.example.org", "fail"), ("another", "skip")]
+)
+def test_slurmctld_does_not_start_without_the_sites_script(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, host: str, state: str
+) -> None:
+    """Read only on slurmctld's hosts: commands run on one that is called ctl."""
+    recorded.change(CONFIG, "SlurmctldHost[0]        = ctl", f"SlurmctldHost[0]        = {host}")
+    (tmp_path / "job_submit.lua").unlink()
+    found, said, remedy = finding(soda("doctor", "--json", status=None), "job_submit")
+    assert (found, f"{tmp_path}/job_submit.lua: No such file" in said) == (state, True)
+    wanted = "slurmctld will not start: copy slurm_ext/lua/job_submit.lua" if state == "fail" else "look on the machine"
+    assert wanted in remedy
 
 
 @pytest.mark.parametrize("empty", [True, False])
@@ -91,7 +108,7 @@ def test_what_the_caller_may_not_see_is_not_missing() -> None:
         try:
             found = [
                 slurm_hooks.check_plugin_stack(config),
-                slurm_hooks.check_job_submit(config),
+                slurm_hooks.check_job_submit(config, "ctl"),
                 next(slurm_hooks.check_hook_scripts(config)),
             ]
         finally:
