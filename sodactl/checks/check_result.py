@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,3 +46,9 @@ def failure_text(done: CompletedCommand) -> str:
         return f"{done.argv[0]} did not answer in {CHECK_TIMEOUT_S:.0f} s"
     said = done.stderr.decode("utf-8", "surrogateescape").strip().split("\n", 1)[0]
     return said or f"{done.argv[0]} exited with status {done.status}"
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Names in a sentence, the first five of them."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

@@ -13,9 +13,11 @@ from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, owne
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.check_result import CheckResult, first_names
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
+from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
+from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
@@ -28,8 +30,14 @@ MIN_FREE_MIB = 64
 """With less on the store's disk, warn."""
 
 
-def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
-    """All checks that need the store; it and sodad are told of even if it cannot be used."""
+def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:
+    """All checks that need the store; it and sodad are told of even if it cannot be used.
+
+    Args:
+        site: where.
+        config: slurmctld's configuration, empty if it does not answer.
+        nodes_text: ``scontrol -o show nodes``, as empty.
+    """
     yield from check_password(site)
     try:
         with site.store() as store:
@@ -39,7 +47,7 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
                     check_preemptions(session, site),
                     check_site_factors(session, site, config),
                     *check_controllers(store, session, site, config),
-                    check_agents(session, site, gpu_nodes),
+                    *check_agents(session, site, config, nodes_text),
                     check_clocks(session),
                 ]
             store.try_write()
@@ -125,8 +133,15 @@ def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
     return CheckResult("preemptions", "ok", f"{len(active)} under way")
 
 
-def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:
-    """Every node with GPUs has an agent that reports, without faults."""
+def check_agents(session: Session, site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:
+    """Every node with GPUs has an agent that reports, without faults; where Prolog is ours, every node has one."""
+    gpu_nodes = [name for name, gres in parse_node_gres(nodes_text) if "gpu" in gres]
+    yield _check_reports(session, site, gpu_nodes)
+    if is_daemon_alive(session, queries.latest_epoch(session), site):
+        yield from check_nodes_without_agent(session, config, nodes_text)
+
+
+def _check_reports(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:
     seen = {node.node: node for node in queries.agent_heartbeats(session)}
     missing = [name for name in gpu_nodes if name not in seen]
     silent = [node.node for node in seen.values() if _is_silent(node, site)]
@@ -136,12 +151,12 @@ def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -
     remedy = "systemctl status soda-agent on the node; without it, use of GPUs is not known"
     if missing:
         return CheckResult(
-            "agents", "warn", f"none ever on {_first_names(missing)} of {len(gpu_nodes)} GPU nodes", remedy
+            "agents", "warn", f"none ever on {first_names(missing)} of {len(gpu_nodes)} GPU nodes", remedy
         )
     if silent:
-        return CheckResult("agents", "warn", f"silent on {_first_names(silent)}", remedy)
+        return CheckResult("agents", "warn", f"silent on {first_names(silent)}", remedy)
     if faulty:
-        return CheckResult("agents", "warn", f"faults on {_first_names(faulty)}", "see soda-agent's log on the node")
+        return CheckResult("agents", "warn", f"faults on {first_names(faulty)}", "see soda-agent's log on the node")
     return (
         CheckResult("agents", "ok", f"{len(seen)} report")
         if seen
@@ -161,14 +176,9 @@ def check_clocks(session: Session) -> CheckResult:
     ]
     if wrong:
         return CheckResult(
-            "clocks", "fail", f"off: {_first_names(wrong)}", "run NTP or chrony on every node; MUNGE needs it too"
+            "clocks", "fail", f"off: {first_names(wrong)}", "run NTP or chrony on every node; MUNGE needs it too"
         )
     if not offsets:
         return CheckResult("clocks", "skip", "no run recorded yet")
     largest = max(offsets.values(), key=abs)
     return CheckResult("clocks", "ok", f"{len(offsets)} nodes agree to {abs(largest):.1f} s")
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
-from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, failure_text
+from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, failure_text, first_names
 
 TESTED_RELEASES = ("24.11", "26.05")
 """Releases that slurm-soda's own tests run on."""
@@ -184,11 +184,10 @@ def check_drained_nodes(nodes_text: str | None) -> CheckResult:
     lines = (re.match(r"NodeName=(\S+).* State=(\S+).* Reason=(.*)", line) for line in (nodes_text or "").splitlines())
     drained = [line[1] for line in lines if line and "DRAIN" in line[2] and line[3].startswith("Duplicate jobid")]
     if drained:
-        more = f" and {len(drained) - 5} more" if len(drained) > 5 else ""
         return CheckResult(
             "drained nodes",
             "warn",
-            f"Slurm drained {', '.join(drained[:5])}{more} (Duplicate jobid): it started a job where it still ran",
+            f"Slurm drained {first_names(drained)} (Duplicate jobid): it started a job where it still ran",
             f"scontrol update NodeName={','.join(drained[:5])} State=RESUME; scontrol release the jobs that Slurm held then",
         )
     return CheckResult("drained nodes", "ok", "none for a duplicate job id")

@@ -145,11 +145,15 @@ def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
     for key, script, loss in HOOK_SCRIPTS:
         paths = list_config_values(config, key)
         found = f"{key}={', '.join(paths) or '(null)'}"
-        # A site's own script, or a directory of them, may call ours: its name says nothing about that.
-        if any("soda" in path or _mentions(Path(path)) for path in paths):
+        if our_scripts(config, key):
             yield CheckResult(script, "ok", found + _slow_hook_note(paths, script))
         else:
             yield CheckResult(script, "warn", found, f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}")
+
+
+def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
+    """Paths of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
+    return [path for path in list_config_values(config, key) if "soda" in path or _mentions(Path(path))]
 
 
 def _slow_hook_note(paths: Sequence[str], script: str) -> str:

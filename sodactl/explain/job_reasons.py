@@ -32,6 +32,8 @@ _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "PartitionInactive": "Its partition is inactive.",
     "PartitionNodeLimit": "It asks for more nodes than its partition allows.",
     "PartitionTimeLimit": "Its time limit is longer than its partition allows.",
+    "launch failed requeued held": "Slurm could not start it and holds it. `sodactl doctor` says more; then an admin runs "
+    "`scontrol release {job}`.",
     "ReqNodeNotAvail": "Nodes that it needs are down, drained or reserved.",
 }
 
@@ -128,8 +130,8 @@ def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
         return
     head = record.reason.split(",", 1)[0]
     yield f"Slurm: PENDING, reason {record.reason or 'none'}, priority {record.priority}."
-    if head in _SLURM_REASON_TEXTS:
-        yield _SLURM_REASON_TEXTS[head].format(job=record.job_id, dependency=record.dependency or "unknown")
+    if text := _SLURM_REASON_TEXTS.get(head.replace("_", " ")):
+        yield text.format(job=record.job_id, dependency=record.dependency or "unknown")
 
 
 def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:

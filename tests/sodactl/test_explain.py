@@ -90,6 +90,11 @@ def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:
         ("Dependency", "It waits for other jobs: afterok:3."),
         ("ReqNodeNotAvail, UnavailableNodes:n3", "Nodes that it needs are down, drained or reserved."),
         ("BeginTime", "Its begin time has not come."),
+        (
+            "launch failed requeued held",
+            "Slurm could not start it and holds it. `sodactl doctor` says more; then an admin runs `scontrol release 7`.",
+        ),
+        ("launch_failed_requeued_held", "Slurm could not start it and holds it."),
     ],
 )
 def test_slurms_own_reasons(site: Bench, reason: str, said: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.sodactl.checks import slurm_hooks
-from tests.sodactl.checks.conftest import CONFIG, GOOD_LUA, LUA_DIR, RecordedSlurm, finding
+from tests.sodactl.checks.conftest import CONFIG, GOOD_LUA, LUA_DIR, NODES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 
@@ -140,3 +140,44 @@ def test_a_prolog_without_the_program_beside_it_is_slower(
     recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/slurm-soda/prolog")
     state, found, _ = finding(soda("doctor", "--json"), "prolog")
     assert (state, "Python's way" in found) == ("ok", not there)
+
+
+@pytest.mark.parametrize("reason", ["Prolog error", "Unable to create list of paths"])
+@pytest.mark.parametrize(("prolog", "state"), [("/opt/slurm-soda/libexec/prolog", "fail"), ("/site/prolog", "")])
+def test_nodes_that_slurm_drained_for_the_prolog(
+    soda: Bench, recorded: RecordedSlurm, prolog: str, state: str, reason: str
+) -> None:
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", prolog)
+    recorded.change(NODES, "State=IDLE", "State=IDLE+DRAIN")
+    recorded.change(NODES, "CurrentWatts=0", f"CurrentWatts=0 Reason={reason} [root@2026-11-20T22:28:11]")
+    findings = soda("doctor", "--json", status=1 if state else 0).document["findings"]
+    found = [f for f in findings if f["check"] == "prolog on nodes"]
+    assert [f["state"] for f in found] == ([state] if state else [])
+    for fault in found:
+        assert fault["found"].startswith("Slurm drained n1 (")
+        for command in ("make install ROLE=agent", "scontrol update nodename=n1 state=resume", "scontrol release JOB"):
+            assert command in fault["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("state", "prolog", "found"),
+    [
+        ("IDLE", "/opt/slurm-soda/libexec/prolog", ["fail"]),
+        ("IDLE", "/site/prolog", []),
+        ("DOWN+NOT_RESPONDING", "/opt/slurm-soda/libexec/prolog", []),
+        ("IDLE+CLOUD+POWERED_DOWN", "/opt/slurm-soda/libexec/prolog", []),
+    ],
+)
+def test_a_node_where_no_agent_was_ever_and_our_prolog_is_to_run(
+    soda: Bench, recorded: RecordedSlurm, state: str, prolog: str, found: list[str]
+) -> None:
+    """Any node, not only those with GPUs: every job runs the prolog."""
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", prolog)
+    nodes = recorded.replies[NODES].stdout.decode()
+    cpu_node = f"NodeName=c1 Arch=x86_64 Gres=(null) NodeAddr=c1 State={state} ThreadsPerCore=1\n"
+    recorded.say(*NODES, stdout=nodes + cpu_node)
+    findings = soda("doctor", "--json", status=None).document["findings"]
+    missing = [f for f in findings if f["check"] == "prolog on nodes"]
+    assert [f["state"] for f in missing] == found
+    assert all("c1" in f["found"] and "n1" not in f["found"] for f in missing)
+    assert all("test -x /opt/slurm-soda/libexec/prolog" in f["remedy"] for f in missing)
