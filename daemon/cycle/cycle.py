@@ -97,6 +97,9 @@ class CycleRunner:
         asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
             slurm_state = observer.read(state, at, watch, asks=asks)
+        if acts and slurm_state.no_order:
+            acts, problems = False, (*effective.problems, slurm_state.no_order)
+            effective = replace(effective, mode="advise", problems=problems)
         with watch("decide"):
             snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)

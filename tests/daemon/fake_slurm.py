@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
@@ -105,6 +105,7 @@ class FakeSlurm:
         self.started_s = 0.0
         """When slurmctld was started."""
         self.node_cpus = 28
+        self.basic_priority = False
         self.silent: set[str] = set()
         """Calls that fail."""
         self.hanging: set[str] = set()
@@ -210,6 +211,8 @@ class FakeSlurm:
 
     def site_factors(self) -> dict[int, int]:
         self._answer("site_factors")
+        if self.basic_priority:
+            raise PriorityPluginError("priority/basic")
         return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:

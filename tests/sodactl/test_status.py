@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption, Standby
-
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
