@@ -19,8 +19,15 @@ if [ -z "${FORCE:-}" ]; then
     # Unquoted: Prolog and Epilog may be globs. A script of the site's may call ours; comments do not count.
     for file in $(echo "$shown" | sed -n 's,^[PE][pr][io]log[^ ]* *= */,/,p' | tr , ' ') \
         "$conf"/*.conf "$conf"/*.lua "$conf"/plugstack.conf.d/*; do
-        [ -n "$named" ] ||
-            named=$(grep -sIHnF -e "$given/" -e "$prefix/" "$file" | grep -v ':[0-9]*:[[:space:]]*\(#\|--\)' | head -n 1)
+        [ -z "$named" ] || break
+        [ ! -e "$file" ] && [ ! -L "$file" ] && continue
+        # A link in a directory of hooks, or a directory that is one itself: also where what it leads to is gone already.
+        leads=$(readlink -m -- "$file")
+        case $leads in
+        "$prefix"/*) named="$file links to $leads" ;;
+        *)
+            named=$(grep -sIHnF -e "$given/" -e "$prefix/" "$file" | grep -v ':[0-9]*:[[:space:]]*\(#\|--\)' | head -n 1) ;;
+        esac
     done
     [ -z "$named" ] ||
         refuse "Slurm still uses $prefix ($named); take that out, run scontrol reconfigure, and then this again"

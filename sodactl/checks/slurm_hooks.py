@@ -22,6 +22,14 @@ _SETTING = re.compile(r"^[ \t]*(JobSubmitPlugins|SlurmctldHost)[ \t]*=[ \t]*(\S+
 _SHOWN_KEYS = {"jobsubmitplugins": "JobSubmitPlugins", "slurmctldhost": "SlurmctldHost"}
 """As slurmctld shows them; in slurm.conf they may be in small letters."""
 HOOK_PROGRAM = "soda-deliver-event"
+HOOK_PYTHON = "bin/python"
+"""In the prefix: the Python that a hook takes where the program does not serve."""
+_HEADINGS = {
+    "prolog": b"# slurm-soda's prolog:",
+    "epilog": b"# slurm-soda's epilog:",
+    "epilogctld": b"# slurm-soda's EpilogSlurmctld:",
+}
+"""By hook the beginning of its first comment."""
 INSTALL_DIR = "/opt/slurm-soda"
 
 
@@ -141,32 +149,65 @@ HOOK_SCRIPTS = (
 
 
 def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
-    """Prolog and epilog run ours; the epilog of slurmctld wakes sodad."""
+    """Prolog and epilog run ours, which find what they need; the epilog of slurmctld wakes sodad."""
     for key, script, loss in HOOK_SCRIPTS:
         paths = list_config_values(config, key)
         found = f"{key}={', '.join(paths) or '(null)'}"
-        if our_scripts(config, key):
-            yield CheckResult(script, "ok", found + _slow_hook_note(paths, script))
+        files = [file for path in paths for file in _files_of(Path(path))]
+        # By its text, whatever its name: the file itself, a link to it, or a copy.
+        ours = [file for file in files if _HEADINGS[script] in _beginning(file)]
+        remedy = f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}"
+        if script != "epilogctld" and (lost := [file for file in ours if not _way_to_the_agent(file)]):
+            yield CheckResult(
+                script,
+                "fail",
+                f"{found}; {lost[0]} finds neither {HOOK_PROGRAM} nor Python's way: jobs leave no record",
+                f"call or link {INSTALL_DIR}/libexec/{script}, do not copy it; else make install on this machine again",
+            )
+        elif our_scripts(config, key):
+            slow = script != "epilogctld" and any(_way_to_the_agent(file) == "Python" for file in ours)
+            yield CheckResult(script, "ok", found + (_SLOW_NOTE if slow else ""))
         else:
-            yield CheckResult(script, "warn", found, f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}")
+            yield CheckResult(script, "warn", found, remedy)
 
 
 def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
-    """Paths of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
-    return [path for path in list_config_values(config, key) if "soda" in path or _mentions(Path(path))]
+    """Values of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
+    paths = list_config_values(config, key)
+    return [path for path in paths if "soda" in path or any(_mentions(file) for file in _files_of(Path(path)))]
 
 
-def _slow_hook_note(paths: Sequence[str], script: str) -> str:
-    """What is said of our own prolog or epilog here that has no soda-deliver-event beside it: it works, but slower."""
-    ours = [Path(path) for path in paths if Path(path).name == script and _is_there(Path(path))]
-    if script == "epilogctld" or all(_is_there(path.parent / HOOK_PROGRAM) for path in ours):
-        return ""
-    return f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
+_SLOW_NOTE = f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
 
 
-def _mentions(path: Path) -> bool:
+def _files_of(path: Path) -> list[Path]:
+    """What a value of slurm.conf names of this machine: a file, or those of a glob."""
     try:
-        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
-        return any(b"soda" in file.read_bytes()[:65536] for file in files)
+        return [
+            file for file in (sorted(path.parent.glob(path.name)) if "*" in path.name else [path]) if file.is_file()
+        ]
     except OSError:
-        return False
+        return []
+
+
+def _way_to_the_agent(hook: Path) -> str:
+    """How our prolog or epilog reaches the agent: it looks beside itself; a link, beside the file that it leads to."""
+    try:
+        folder = hook.resolve().parent
+    except OSError:
+        return "unknown"
+    if _is_there(folder / HOOK_PROGRAM):
+        return "program"
+    return "Python" if _is_there(folder.parent / HOOK_PYTHON) else ""
+
+
+def _mentions(file: Path) -> bool:
+    return b"soda" in _beginning(file)
+
+
+def _beginning(file: Path) -> bytes:
+    try:
+        with file.open("rb") as text:
+            return text.read(65536)
+    except OSError:
+        return b""

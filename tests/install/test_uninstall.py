@@ -96,6 +96,29 @@ def test_the_sites_own_prolog_calls_ours(machine: Machine) -> None:
     assert f"{scripts}/20-soda:2:" in refused(machine)
 
 
+@pytest.mark.parametrize("named", ["{}/*", "{}/50-soda", "/nowhere,{}/[0-9]*"])
+@pytest.mark.parametrize("target", ["libexec/prolog", "libexec/gone"])
+def test_a_link_to_ours_is_found(machine: Machine, named: str, target: str) -> None:
+    """Also one that leads nowhere any more: slurmd would drain the node for it."""
+    folder = machine.top / "prolog.d"
+    folder.mkdir()
+    (folder / "10-site").write_text("exit 0\n")
+    (folder / "40-soda").symlink_to(machine.prefix / target)
+    (folder / "50-soda").symlink_to("40-soda")
+    machine.slurm_shows(f"Prolog                  = {named.format(folder)}")
+    said = refused(machine)
+    assert f"{folder}/" in said
+    assert f"links to {machine.prefix}/{target}" in said
+
+
+@pytest.mark.parametrize("name", ["plugstack.conf.d/soda", "job_submit.lua"])
+def test_a_file_of_slurms_links_to_ours(machine: Machine, name: str) -> None:
+    link = machine.conf / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(machine.prefix / "lib/soda.lua")
+    assert f"{link} links to {machine.prefix}/lib/soda.lua" in refused(machine)
+
+
 def test_slurm_does_not_answer(machine: Machine) -> None:
     machine.command("scontrol", "exit 1")
     said = refused(machine)

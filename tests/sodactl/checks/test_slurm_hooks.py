@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from slurm_soda.sodactl.checks import slurm_hooks
 from tests.sodactl.checks.conftest import CONFIG, GOOD_LUA, LUA_DIR, NODES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
+
+CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -129,16 +133,36 @@ def test_a_sites_own_prolog_may_call_ours(
     assert finding(soda("doctor", "--json"), "prolog")[0] == state
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """An installation of our own prolog, and a directory of hooks that slurm.conf names."""
+
+    prefix: Path
+    folder: Path
+
+    def has(self, *names: str) -> None:
+        for name in names:
+            (self.prefix / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.prefix / name).touch()
+
+
+@pytest.fixture
+def hooks(recorded: RecordedSlurm, tmp_path: Path) -> Hooks:
+    made = Hooks(tmp_path / "prefix", tmp_path / "prolog.d")
+    made.folder.mkdir()
+    (made.prefix / "libexec").mkdir(parents=True)
+    shutil.copy(CHECKOUT / "prolog" / "prolog", made.prefix / "libexec")
+    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{made.folder}/*")
+    return made
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_prolog_without_the_program_beside_it_is_slower(
-    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, there: bool
+    soda: Bench, recorded: RecordedSlurm, hooks: Hooks, there: bool
 ) -> None:
-    (tmp_path / "slurm-soda").mkdir()
-    (tmp_path / "slurm-soda" / "prolog").write_text("")
-    if there:
-        (tmp_path / "slurm-soda" / "soda-deliver-event").write_text("")
-    recorded.change(CONFIG, "/opt/slurm-soda/libexec/prolog", f"{tmp_path}/slurm-soda/prolog")
-    state, found, _ = finding(soda("doctor", "--json"), "prolog")
+    hooks.has(slurm_hooks.HOOK_PYTHON, *(["libexec/soda-deliver-event"] if there else []))
+    recorded.change(CONFIG, f"{hooks.folder}/*", f"{hooks.prefix}/libexec/prolog")
+    state, found, _ = finding(soda("doctor", "--json", status=None), "prolog")
     assert (state, "Python's way" in found) == ("ok", not there)
 
 
@@ -181,3 +205,22 @@ def test_a_node_where_no_agent_was_ever_and_our_prolog_is_to_run(
     assert [f["state"] for f in missing] == found
     assert all("c1" in f["found"] and "n1" not in f["found"] for f in missing)
     assert all("test -x /opt/slurm-soda/libexec/prolog" in f["remedy"] for f in missing)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_link_to_our_prolog_needs_the_program_beside_the_file(
+    soda: Bench, recorded: RecordedSlurm, hooks: Hooks, missing: bool
+) -> None:
+    (hooks.folder / "50-site").symlink_to(hooks.prefix / "libexec" / "prolog")
+    if not missing:
+        hooks.has("libexec/soda-deliver-event")
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "prolog")
+    assert state == ("fail" if missing else "ok")
+    assert ("jobs leave no record" in found, "make install" in remedy) == (missing, missing)
+
+
+def test_a_copy_of_our_prolog_finds_nothing(soda: Bench, recorded: RecordedSlurm, hooks: Hooks) -> None:
+    hooks.has("libexec/soda-deliver-event", slurm_hooks.HOOK_PYTHON)
+    shutil.copy(hooks.prefix / "libexec" / "prolog", hooks.folder / "50-soda")
+    state, found, remedy = finding(soda("doctor", "--json", status=None), "prolog")
+    assert (state, f"{hooks.folder}/50-soda finds neither" in found, "do not copy it" in remedy) == ("fail", True, True)
