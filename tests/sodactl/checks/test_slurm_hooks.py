@@ -224,3 +224,33 @@ def test_a_copy_of_our_prolog_finds_nothing(soda: Bench, recorded: RecordedSlurm
     shutil.copy(hooks.prefix / "libexec" / "prolog", hooks.folder / "50-soda")
     state, found, remedy = finding(soda("doctor", "--json", status=None), "prolog")
     assert (state, f"{hooks.folder}/50-soda finds neither" in found, "do not copy it" in remedy) == ("fail", True, True)
+
+
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [
+        ("", None),
+        ("slurm-soda", "slurm-soda: users may not enter it; chmod -R go+rX "),
+        ("slurm-soda/lib/soda.lua", "soda.lua: users may not read it; chmod -R go+rX "),
+        ("slurm-soda/lib/slurm-soda/environment.1", "environment.1: users may not enter it; chmod -R go+rX "),
+        ("", "site: users may not enter it; chmod go+x "),
+    ],
+)
+def test_an_installation_that_only_root_can_enter(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, said: str | None
+) -> None:
+    """As root with umask 077 makes it: root finds nothing wrong, and nobody else finds anything."""
+    site = tmp_path / "site"
+    environment = site / "slurm-soda" / "lib" / "slurm-soda" / "environment.1"
+    environment.mkdir(parents=True)
+    for file in ("soda_spank.so", "soda.lua"):
+        (site / "slurm-soda" / "lib" / file).touch()
+    for path in (site, *site.rglob("*")):
+        path.chmod(0o755)
+    monkeypatch.setattr("sys.prefix", str(environment))
+    if said:
+        (site / closed).chmod(0o700)
+    findings = soda("doctor", "--json", status=1 if said else 0).document["findings"]
+    found = [f"{f['found']}; {f['remedy']}" for f in findings if f["check"] == "installation" and f["state"] == "fail"]
+    assert len(found) == (1 if said else 0)
+    assert all(said in line for line in found if said)
