@@ -7,21 +7,24 @@
 # in a folder. PYTHON makes both. PIP_FLAGS='--no-index --find-links FOLDER' takes all wheels from a folder.
 set -eu
 role=${1:-} prefix=${2:-} store=${3:-}
+umask 022
 top=$(cd "$(dirname "$0")/.." && pwd)
 case $role in
-all) locks="$top/requirements-controller.lock $top/requirements-agent.lock" ;;
-agent) locks=$top/requirements-agent.lock ;;
-controller) locks=$top/requirements-controller.lock ;;
-login) locks=$top/requirements.lock ;;
+all) locks="requirements-controller.lock requirements-agent.lock" ;;
+agent) locks=requirements-agent.lock ;;
+controller) locks=requirements-controller.lock ;;
+login) locks=requirements.lock ;;
 *) echo "there is no role '$role': all, agent, controller or login" >&2; exit 64 ;;
 esac
 case $store:$role in
 :*) ;;
-postgresql:all | postgresql:controller | postgresql:login) locks="$locks $top/requirements-postgresql.lock" ;;
+postgresql:all | postgresql:controller | postgresql:login) locks="$locks requirements-postgresql.lock" ;;
 *) echo "STORE is '$store' for $role: it may be postgresql, where sodad or sodactl runs" >&2; exit 64 ;;
 esac
 [ -n "$prefix" ] || { echo "usage: $0 all|agent|controller|login PREFIX" >&2; exit 64; }
 python=${PYTHON:-python3}
+case $prefix in /*) ;; *) prefix=$PWD/$prefix ;; esac
+cd "$top" # whose path may have spaces, so that locks are named without it
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tools=${TOOLS:-$work/tools}
@@ -31,7 +34,10 @@ here() { pip --python "$prefix/bin/python" "$@"; }
 
 [ -x "$tools/bin/pip" ] || "$python" -m venv "$tools"
 # Unquoted below: several flags, and several files.
-pip install ${PIP_FLAGS:-} --no-deps -r "$top/requirements-build.lock"
+pip install ${PIP_FLAGS:-} --no-deps -r "$top/requirements-build.lock" || {
+    echo "without a network, bring the wheels and say PIP_FLAGS='--no-index --find-links FOLDER': docs/install.md" >&2
+    exit 1
+}
 
 # From a copy: a checkout that root builds in would be left with files of root's.
 mkdir "$work/source" "$work/whole"
