@@ -60,7 +60,6 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda running, and what is it doing?"),
         "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Waiting and running jobs, with hints and verdicts."),
         "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or what happened to it."),
-        "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
@@ -68,6 +67,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
     },
     "For admins": {
+        "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
         "mode": LazyCommand(
             f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."

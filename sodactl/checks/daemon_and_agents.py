@@ -11,9 +11,10 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, first_names
+from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
@@ -25,6 +26,8 @@ from slurm_soda.sodactl.site_access import SiteAccess
 
 MAX_CLOCK_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
+
+_START = f"systemctl start sodad; if it does not stay: {SODADS_WORDS}"
 
 MIN_FREE_MIB = 64
 """With less on the store's disk, warn."""
@@ -52,7 +55,11 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                 ]
             store.try_write()
     except StoreMissingError as error:
-        yield CheckResult("store", "warn", error.found, "start sodad")
+        if not runs_slurmctld(config, site.context.host()):
+            yield CheckResult("store", "skip", f"{error.found} here", "run doctor on the controller")
+            yield _check_daemon_as_users_see_it(site)
+            return
+        yield CheckResult("store", "warn", error.found, _START)
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:
@@ -106,15 +113,13 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
     """The daemon's heart beats, and its last cycle went well."""
     epoch, now_s = queries.latest_epoch(session), site.now_s()
     if epoch is None:
-        return CheckResult("sodad", "warn", "never started: Slurm schedules alone", "systemctl start sodad")
+        return CheckResult("sodad", "warn", "never started: Slurm schedules alone", _START)
     beat = f"epoch {epoch.id} on {epoch.host}, heartbeat {output.format_duration(now_s - epoch.heartbeat_s)} ago"
     if stall := find_stall(session, epoch, site):
         remedy = "mend that; sodad goes on by itself. Its log: journalctl -u sodad"
         return CheckResult("sodad", "fail", f"alive, but no cycle ({beat}): {stall}", remedy)
     if not is_daemon_alive(session, epoch, site):
-        return CheckResult(
-            "sodad", "fail", f"not running ({beat})", "systemctl start sodad; Slurm schedules alone meanwhile"
-        )
+        return CheckResult("sodad", "fail", f"not running ({beat})", f"{_START}; Slurm schedules alone meanwhile")
     last = next(iter(queries.recent_cycles(session, 1)), None)
     if last is not None and last.error:
         return CheckResult(

@@ -17,6 +17,7 @@ from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, slurm_conf, slurm_hooks
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -62,6 +63,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
         yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
         yield from slurm_hooks.check_start(site.context.host())
     yield from check_installation()
+    yield from check_configuration(site, config)
     yield from _checks_of_pools(site, config)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.file_rights import first_closed
 from slurm_soda.sodactl.checks.slurm_hooks import LUA_MODULE, LUA_PARTS, SPANK_PLUGIN
 
-_OTHERS_READ, _OTHERS_ENTER = 0o004, 0o001
 _FILES = (
     f"lib/{SPANK_PLUGIN}",
     *(f"lib/{name}" for name in (LUA_MODULE, *LUA_PARTS)),
@@ -26,20 +26,9 @@ def check_installation() -> Iterator[CheckResult]:
     if prefix is None:
         return
     for path in (own, *(prefix / name for name in _FILES)):
-        if closed := _closed_to_others(path):
+        if closed := first_closed(path):
             may = "enter" if closed.is_dir() else "read"
             which = "-R go+rX" if closed.is_relative_to(prefix) else "go+x"
             remedy = f"chmod {which} {closed}: sodad, slurmctld and users run and load what is there"
             yield CheckResult("installation", "fail", f"{closed}: users may not {may} it", remedy)
             return
-
-
-def _closed_to_others(path: Path) -> Path | None:
-    """The first folder on the way that others may not enter, or the path itself, if it is there and they may not read it."""
-    if not path.exists():
-        return None
-    for folder in reversed(path.parents):
-        if not folder.stat().st_mode & _OTHERS_ENTER:
-            return folder
-    needed = _OTHERS_ENTER if path.is_dir() else _OTHERS_READ
-    return None if path.stat().st_mode & needed else path

@@ -96,7 +96,8 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
     if job is not None:
         times = f"ran {_times(len(known.view.runs))}" if known.view.runs else "never ran"
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
-        yield f"It {times}{gave}; `sodactl history --job {job.job_id}` shows what it used."
+        shows = f"`sodactl history --job {job.job_id}` (root and SlurmUser, on the controller)"
+        yield f"It {times}{gave}; {shows} shows what it used."
         yield from known.run_time.sentences
     if known.view.preemptions:
         yield from _ended_while_preempted(known, known.view.preemptions[-1], state)

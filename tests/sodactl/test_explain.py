@@ -220,7 +220,7 @@ def test_an_ended_job(site: Bench, forgotten: bool) -> None:
         site.slurm.queue.append(record(9, state="COMPLETED", end_s=NOW_S - 10))
     text = reasons(site, 9)
     assert "It ended as COMPLETED at " in text
-    assert "It ran once; `sodactl history --job 9` shows what it used." in text
+    assert "It ran once; `sodactl history --job 9` (root and SlurmUser, on the controller) shows what it used." in text
     assert "policy" not in text
 
 
