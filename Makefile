@@ -87,8 +87,10 @@ ROLE ?= all
 STORE ?=
 PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
-ON_CONTROLLER := $(filter all controller,$(ROLE))
-ON_NODE := $(filter all agent,$(ROLE))
+# What is installed there already is renewed too.
+ROLES := $(ROLE) $(if $(filter install,$(MAKECMDGOALS)),$(shell install/installed.sh '$(PREFIX)'))
+ON_CONTROLLER := $(filter all controller,$(ROLES))
+ON_NODE := $(filter all agent,$(ROLES))
 # Whom sodad runs as; asked of slurmctld once, and only where something is installed for him.
 SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
@@ -99,11 +101,11 @@ SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)' '$(STORE)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
-	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	flock slurm_ext/spank $(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
-	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
+	$(if $(ON_NODE),flock wire $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
 

@@ -17,7 +17,7 @@ _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|mo
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
 HOOK_PROGRAM = "soda-deliver-event"
-HOOK_PYTHON = "bin/python"
+HOOK_PYTHON = "lib/slurm-soda/current/bin/python"
 """In the prefix: the Python that a hook takes where the program does not serve."""
 _HEADINGS = {
     "prolog": b"# slurm-soda's prolog:",

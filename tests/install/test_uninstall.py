@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -148,6 +149,21 @@ def test_a_shared_prefix_keeps_what_is_of_others(machine: Machine) -> None:
     assert not (machine.prefix / "lib/soda_spank.so").exists()
     assert not (machine.prefix / "libexec/prolog").exists()
     assert f"left: {machine.prefix}" in done.stdout
+
+
+def test_what_python_sh_made_goes(machine: Machine) -> None:
+    store, programs = machine.prefix / "lib/slurm-soda", machine.prefix / "bin"
+    for folder in (store / "environment.a" / "bin", store / "packages.b", programs):
+        folder.mkdir(parents=True)
+    (store / ".lock").touch()
+    (store / "current").symlink_to("environment.a")
+    (programs / "soda-agent").symlink_to(store / "current/bin/soda-agent")
+    (programs / "python").write_text(f"#!/bin/sh\nexec $(readlink -f {store}/current)/bin/python\n")
+    with (store / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "an installation works in" in refused(machine)
+    done = machine.uninstall()
+    assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
 
 
 @pytest.mark.parametrize("ours", [True, False])
