@@ -34,8 +34,21 @@ if [ -z "${FORCE:-}" ]; then
         refuse "Slurm still uses $prefix ($named); take that out, run scontrol reconfigure, and then this again"
 fi
 for unit; do
-    ! systemctl is-active -q "$unit" 2>/dev/null || refuse "$unit is active; systemctl disable --now $unit"
+    # activating: also a daemon that cannot start, which systemd tries again and again.
+    now=$(systemctl show --property=ActiveState --value "$unit" 2>/dev/null) || now=
+    case $now in
+    '' | inactive | failed) ;;
+    *) refuse "$unit is $now; systemctl disable --now $unit" ;;
+    esac
 done
+# What sodad did of which Slurm still has something: only sodactl takes it back, and goes with the rest.
+if [ -z "${FORCE:-}" ] && [ -e "$prefix/bin/sodad" ]; then
+    "${0%/*}/in_force.sh" "$prefix" >"${said:=$(mktemp)}" 2>&1 || {
+        said=$(tail -n 1 "$said"; rm -f "$said")
+        refuse "$said, or FORCE=1"
+    }
+    rm -f "$said"
+fi
 if [ -e "$store/.lock" ]; then
     exec 9>>"$store/.lock"
     flock --nonblock 9 || refuse "an installation works in $prefix; this again, once it has ended"
@@ -48,7 +61,7 @@ done
 [ -z "$had_units" ] || ! command -v systemctl >/dev/null || systemctl daemon-reload || true
 
 # PREFIX may be /usr/local: only what install put there goes, and the folders that are empty then.
-for name in prolog epilog epilogctld soda-deliver-event; do
+for name in prolog epilog epilogctld soda-deliver-event soda-release-lifts; do
     rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
     ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"
