@@ -89,26 +89,28 @@ PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
 # Where commands are in everybody's PATH; empty: no links there.
 LINKS ?= /usr/local/bin
-ON_CONTROLLER := $(filter all controller,$(ROLE))
-ON_NODE := $(filter all agent,$(ROLE))
+# What is installed there already is renewed too.
+ROLES := $(ROLE) $(if $(filter install,$(MAKECMDGOALS)),$(shell install/installed.sh '$(PREFIX)'))
+ON_CONTROLLER := $(filter all controller,$(ROLES))
+ON_NODE := $(filter all agent,$(ROLES))
 # Whom sodad runs as; asked of slurmctld once, and only where something is installed for him.
 SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
 SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
 LUA := soda_hints.lua soda_routes.lua soda.lua
-HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
+HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld daemon/soda-release-lifts)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 # The plugin first, and anew: that tells whether Slurm's headers are here, and it belongs to the Slurm that is installed now.
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
-	$(MAKE) -s -B -C slurm_ext/spank
+	flock slurm_ext/spank $(MAKE) -s -B -C slurm_ext/spank
 	@echo "installing the role '$(ROLE)' at $(PREFIX): fetching packages, which takes minutes (without a network: PIP_FLAGS, docs/install.md)"
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)' '$(STORE)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
-	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	flock slurm_ext/spank $(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
-	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
+	$(if $(ON_NODE),flock wire $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
 	install/links.sh '$(PREFIX)' '$(LINKS)'

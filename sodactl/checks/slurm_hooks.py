@@ -22,7 +22,7 @@ _SETTING = re.compile(r"^[ \t]*(JobSubmitPlugins|SlurmctldHost)[ \t]*=[ \t]*(\S+
 _SHOWN_KEYS = {"jobsubmitplugins": "JobSubmitPlugins", "slurmctldhost": "SlurmctldHost"}
 """As slurmctld shows them; in slurm.conf they may be in small letters."""
 HOOK_PROGRAM = "soda-deliver-event"
-HOOK_PYTHON = "bin/python"
+HOOK_PYTHON = "lib/slurm-soda/current/bin/python"
 """In the prefix: the Python that a hook takes where the program does not serve."""
 _HEADINGS = {
     "prolog": b"# slurm-soda's prolog:",

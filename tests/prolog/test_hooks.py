@@ -148,9 +148,9 @@ def test_a_spool_that_is_a_trap_is_not_walked_into(installed: Installed, hook: s
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("damage", ["no python", "python is no program", "no package"])
 def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, hook: str, damage: str) -> None:
-    python = installed.prefix / "bin" / "python"
+    python = installed.environment / "bin" / "python"
     if damage == "no package":
-        next(installed.prefix.glob("lib/python*/site-packages/slurm_soda")).unlink()
+        next(installed.environment.glob("lib/python*/site-packages/slurm_soda")).unlink()
     else:
         python.unlink()
     if damage == "python is no program":
@@ -162,7 +162,7 @@ def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, 
 def test_a_python_that_hangs_before_it_reads_a_line_is_stopped_with_status_0(tmp_path: Path, hook: str) -> None:
     """The limit of the recording itself begins after Python's imports, which a slow disk makes last."""
     installed = make_installed(tmp_path)
-    python = installed.prefix / "bin" / "python"
+    python = installed.environment / "bin" / "python"
     python.unlink()
     python.write_text("#!/bin/sh\ntrap '' TERM INT ALRM\nsleep 30 & wait\n")  # a child holds slurmd's pipe too
     python.chmod(0o755)

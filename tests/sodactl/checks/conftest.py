@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,8 +52,17 @@ HELP = ("sbatch", "--help")
 
 
 @pytest.fixture
-def recorded(soda: Bench, tmp_path: Path) -> RecordedSlurm:
+def public() -> Iterator[Path]:
+    """A folder that everybody may enter: pytest closes the one over all of its own whenever a worker starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def recorded(soda: Bench, tmp_path: Path, public: Path) -> RecordedSlurm:
     """A site where all is well."""
+    soda.config = Path(shutil.copy(soda.config, public))
     slurm = soda.commands = RecordedSlurm()
     plugin = tmp_path / "soda_spank.so"
     plugin.touch()
@@ -61,14 +71,13 @@ def recorded(soda: Bench, tmp_path: Path) -> RecordedSlurm:
     slurm.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is UP\n")
     slurm.say("scontrol", "--version", stdout="slurm-wlm 24.11.5\n")
     slurm.say(*CONFIG, stdout=(REPLIES / "config-24.11.txt").read_text().replace("/etc/slurm/", f"{tmp_path}/"))
-    for directory in (tmp_path, *tmp_path.parents):  # root opens the store with the rights of its directory's owner
-        with suppress(PermissionError):
-            directory.chmod(directory.stat().st_mode | 0o111)
     for file in tmp_path.glob("soda.db*"):
         if os.geteuid() == 0:
             os.chown(file, SLURM_USER_ID, -1)
     if os.geteuid() == 0:
         os.chown(tmp_path, SLURM_USER_ID, -1)
+        for directory in tmp_path.parents:  # root opens the store with the rights of its directory's owner
+            directory.chmod(directory.stat().st_mode | 0o111)
     else:
         slurm.change(CONFIG, "(64030)", f"({SLURM_USER_ID})")
     slurm.change(CONFIG, "KillWait                = 10 sec", "KillWait                = 60 sec")

@@ -237,10 +237,10 @@ def test_a_copy_of_our_prolog_finds_nothing(soda: Bench, recorded: RecordedSlurm
     ],
 )
 def test_an_installation_that_only_root_can_enter(
-    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, said: str | None
+    soda: Bench, recorded: RecordedSlurm, public: Path, monkeypatch: pytest.MonkeyPatch, closed: str, said: str | None
 ) -> None:
     """As root with umask 077 makes it: root finds nothing wrong, and nobody else finds anything."""
-    site = tmp_path / "site"
+    site = public / "site"
     environment = site / "slurm-soda" / "lib" / "slurm-soda" / "environment.1"
     environment.mkdir(parents=True)
     for file in ("soda_spank.so", "soda.lua"):
