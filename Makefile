@@ -18,15 +18,15 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
+.PHONY: help engine demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-demo: $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst)
+demo: engine $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst)
 	$(BIN)/sodactl demo$(if $(BURST), --pools) --seed $(SEED) --out $(OUT)
 
-test: lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
+test: engine lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 
 lint: $(READY) ## ruff, mypy --strict, import contracts, names by docs/glossary.md
 	$(BIN)/ruff check .
@@ -56,7 +56,7 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
-slurm: $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes; SLURM=24.11|26.05)
+slurm: engine $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes; SLURM=24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
@@ -87,28 +87,37 @@ ROLE ?= all
 STORE ?=
 PREFIX ?= /opt/slurm-soda
 UNITS ?= /etc/systemd/system
-ON_CONTROLLER := $(filter all controller,$(ROLE))
-ON_NODE := $(filter all agent,$(ROLE))
+# Where commands are in everybody's PATH; empty: no links there.
+LINKS ?= /usr/local/bin
+# What is installed there already is renewed too.
+ROLES := $(ROLE) $(if $(filter install,$(MAKECMDGOALS)),$(shell install/installed.sh '$(PREFIX)'))
+ON_CONTROLLER := $(filter all controller,$(ROLES))
+ON_NODE := $(filter all agent,$(ROLES))
 # Whom sodad runs as; asked of slurmctld once, and only where something is installed for him.
 SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
 SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
 LUA := soda_hints.lua soda_routes.lua soda.lua
-HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld)
+HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld daemon/soda-release-lifts)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
+# The plugin first, and anew: that tells whether Slurm's headers are here, and it belongs to the Slurm that is installed now.
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
+	flock slurm_ext/spank $(MAKE) -s -B -C slurm_ext/spank
+	@echo "installing the role '$(ROLE)' at $(PREFIX): fetching packages, which takes minutes (without a network: PIP_FLAGS, docs/install.md)"
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)' '$(STORE)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
-	$(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	flock slurm_ext/spank $(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
-	$(if $(ON_NODE),$(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
+	$(if $(ON_NODE),flock wire $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
+	install/links.sh '$(PREFIX)' '$(LINKS)'
 
 uninstall: ## Remove what install made on this machine, once Slurm no longer names it (as root; PREFIX=…): docs/install.md
 	FORCE='$(FORCE)' install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
+	install/links.sh '$(PREFIX)' '$(LINKS)' remove
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 
@@ -142,12 +151,18 @@ system:
 		else echo "missing: $$missing. Install them, on Debian or Ubuntu with: sudo apt-get install $$missing" >&2; exit 1; fi; \
 	fi
 
+# Asked for before minutes of downloads. Root on Debian gets one installed by `sodactl`.
+engine:
+	@[ -n "$$DOCKER_HOST" ] || [ -S /var/run/docker.sock ] || [ -x /usr/sbin/dockerd ] || command -v dockerd >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; } || { \
+		echo "no Docker engine is installed; run: sudo apt-get install docker.io && sudo usermod -aG docker $$USER, then log in again (not on Debian: https://docs.docker.com/engine/install/)" >&2; exit 1; }
+
 # MAKE_VENV: a virtual environment with what these locks name, and slurm-soda itself as it lies here.
 define MAKE_VENV
 	@python=$$(for p in $(PYTHON) python3; do command -v $$p && break; done); \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "slurm-soda needs Python 3.11 or newer; this is $$($$python --version). Debian 12, Ubuntu 24.04 and later have it; or: make PYTHON=/path/to/python" >&2; exit 1; }; \
-	echo "preparing $(VENV)"; $$python -m venv $(VENV)
+	echo "preparing $(VENV): fetching $$(cat $(filter-out -r,$(1)) | grep -c '^[A-Za-z0-9].*==') packages, which takes minutes"; $$python -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes $(1)
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true # every command starts twice as fast

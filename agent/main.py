@@ -62,9 +62,11 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
 
 
 def _uploader(config: AgentConfig) -> Uploader:
-    urls = config.controllers or (config.controller,)
+    urls, key = config.controllers or (config.controller,), "controllers" if config.controllers else "controller"
     munge = Munge()
-    return FirstThatAnswers([HttpUploader(url, munge, config.upload_timeout_s, config.controller_user) for url in urls])
+    return FirstThatAnswers(
+        [HttpUploader(url, munge, config.upload_timeout_s, config.controller_user) for url in urls], key
+    )
 
 
 def _controllers(config: AgentConfig, gpus: Gpus, core_messages: CoreMessages) -> tuple[ResourceController, ...]:

@@ -38,10 +38,11 @@ WAYS = ("the program", "Python", "both, no agent")
 
 def install(prefix: Path) -> None:
     """The layout of ``make install``, as far as the hooks need it."""
-    packages = prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    for folder in (prefix / "bin", prefix / "libexec", packages):
+    environment = prefix / "lib" / "slurm-soda" / "current"
+    packages = environment / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    for folder in (environment / "bin", prefix / "libexec", packages):
         folder.mkdir(parents=True)
-    (prefix / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    (environment / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     (packages / "slurm_soda").symlink_to(TOP / ".import" / "slurm_soda")
     for hook in ("prolog", "epilog"):
         shutil.copy(TOP / hook / hook, prefix / "libexec")

@@ -34,6 +34,8 @@ _SOURCE_FOLDERS = (
 _LOCKS = ("requirements-controller.lock", "requirements-agent.lock")
 """One image is controller and node, as a site of one machine."""
 _BUILD_LOCK = "requirements-build.lock"
+_PACKAGES_SCRIPTS = ("install/packages.sh", "install/roles.py")
+"""They make the folder of dependencies that `make install` finds later, if the locks are the same."""
 _SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md", "LICENSE", *_LOCKS, _BUILD_LOCK)
 _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
@@ -104,8 +106,8 @@ def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: P
     python = ContainerPython(release.python, _architecture(client))
     lock = lock_for_containers("".join((top / name).read_text() for name in _LOCKS), python)
     build = lock_for_containers((top / _BUILD_LOCK).read_text(), python)
-    locks = {"requirements.lock": lock, _BUILD_LOCK: build}
-    layer = ImageLayer("python", below, {name: (text.encode(), 0o644) for name, text in locks.items()})
+    inputs = {f"source/{name}": _read(top / name) for name in (*_LOCKS, *_PACKAGES_SCRIPTS)}
+    layer = ImageLayer("python", below, {**inputs, f"source/{_BUILD_LOCK}": (build.encode(), 0o644)})
     if not has_image(client, layer.tag):
         wheels = ensure_wheels(lock + build, top / "build" / "wheels", python, say)
         _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})

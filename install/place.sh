@@ -10,9 +10,11 @@ edits=
 while [ "${1:-}" = -e ]; do edits="$edits
 $2"; shift 2; done
 install -d "$folder"
+new=
+trap '[ -z "$new" ] || rm -f "$new"' EXIT
 for file; do
-    new=$folder/.${file##*/}.new
-    rm -f "$new"
+    # A name of its own, as two installations may run at once.
+    new=$(mktemp "$folder/.${file##*/}.XXXXXX")
     if [ -n "$edits" ]; then sed "$edits" "$file" >"$new"; else cat "$file" >"$new"; fi
     chmod "$mode" "$new"
     mv -f "$new" "$folder/${file##*/}"

@@ -1,8 +1,8 @@
 """What a machine of each role gets: the third-party packages that it needs, and its part of our own wheel.
 
     python install/roles.py requirements ROLE                 what its lock is made of, from pyproject.toml
-    python install/roles.py wheel ROLE WHEEL FOLDER           its own wheel into FOLDER, made from the whole one
-    python install/roles.py leftovers SITE_PACKAGES LOCK...   what is installed there and not locked, slurm-soda apart
+    python install/roles.py wheel 'ROLE...' WHEEL FOLDER      its own wheel into FOLDER, made from the whole one
+    python install/roles.py whole FOLDER                      whether all packages in it have all their files; by the status
 
 It runs before anything is installed, so by the standard library alone.
 """
@@ -16,7 +16,7 @@ import re
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions
@@ -26,12 +26,12 @@ TOP = Path(__file__).resolve().parents[1]
 PACKAGE = "slurm_soda"
 DISTRIBUTION = "slurm-soda"
 COMMANDS = {
-    "all": ("sodactl", "sodad", "soda-agent"),
     "agent": ("soda-agent",),
     "controller": ("sodactl", "sodad"),
     "login": ("sodactl",),
+    "postgresql": (),
 }
-"""Roles of machines, and the commands that each gets. A site of one machine is ``all``."""
+"""Roles of machines, and the commands that each gets; a machine may have several. ``postgresql`` adds a driver alone."""
 AGENT_ENTRIES = (
     "slurm_soda.agent.main",
     "slurm_soda.epilog.main",
@@ -116,12 +116,14 @@ def requirements(role: str) -> list[str]:
     return [*base, *extras.get(role, [])]
 
 
-def role_wheel(role: str, whole: Path, folder: Path) -> Path:
-    """Make a role's wheel: the whole one without the commands of others. A node's has no module that it does not import."""
+def role_wheel(roles: Sequence[str], whole: Path, folder: Path) -> Path:
+    """Make the wheel of some roles: the whole one without the commands of others. A mere node's has only what it imports."""
+    only_node = list(roles) == ["agent"]
+    commands = {command for role in roles for command in COMMANDS[role]}
     made = folder / whole.name
     with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
         files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
-        if role == "agent":
+        if only_node:
             sources = {module_name(name): content.decode() for name, content in files.items() if name.endswith(".py")}
             needed = imports_of(AGENT_ENTRIES, sources).modules
             files = {
@@ -130,9 +132,9 @@ def role_wheel(role: str, whole: Path, folder: Path) -> Path:
                 if not name.startswith(f"{PACKAGE}/") or (name.endswith(".py") and module_name(name) in needed)
             }
         for name in [name for name in files if name.endswith(".dist-info/entry_points.txt")]:
-            files[name] = _commands_of(role, files[name])
-        for name in [name for name in files if role == "agent" and name.endswith(".dist-info/METADATA")]:
-            files[name] = _needing_only(role, files[name])
+            files[name] = _lines_of(commands, files[name])
+        for name in [name for name in files if only_node and name.endswith(".dist-info/METADATA")]:
+            files[name] = _needing_only("agent", files[name])
         record = next(name for name in files if name.endswith(".dist-info/RECORD"))
         del files[record]
         lines = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
@@ -142,9 +144,9 @@ def role_wheel(role: str, whole: Path, folder: Path) -> Path:
     return made
 
 
-def _commands_of(role: str, entry_points: bytes) -> bytes:
+def _lines_of(commands: Collection[str], entry_points: bytes) -> bytes:
     lines = entry_points.decode().splitlines()
-    kept = [line for line in lines if "=" not in line or line.partition("=")[0].strip() in COMMANDS[role]]
+    kept = [line for line in lines if "=" not in line or line.partition("=")[0].strip() in commands]
     return "".join(f"{line}\n" for line in kept).encode()
 
 
@@ -170,11 +172,22 @@ def locked(lock: str) -> dict[str, str]:
     return {_normalised(name): version for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", lock, re.M)}
 
 
-def leftovers(site_packages: Path, locks: Sequence[Path]) -> list[str]:
-    """What is installed and not locked, slurm-soda apart: of a release before, or of another role; pip too."""
-    kept = {DISTRIBUTION}.union(*(locked(lock.read_text("utf-8")) for lock in locks))
-    installed = {_normalised(str(found.metadata["Name"])) for found in distributions(path=[str(site_packages)])}
-    return sorted(installed - kept)
+def is_whole(packages: Path) -> bool:
+    """Whether there are packages, and each has all files that it lists, as they came; their commands are not looked at."""
+    found = list(distributions(path=[str(packages)]))
+    files = [
+        file for one in found for file in one.files or () if not str(file).startswith("..") and file.hash is not None
+    ]
+    return bool(found) and all(
+        file.hash and _is_as_it_came(Path(str(file.locate())), file.hash.value) for file in files
+    )
+
+
+def _is_as_it_came(path: Path, digest: str) -> bool:
+    try:
+        return _digest(path.read_bytes()) == digest
+    except OSError:
+        return False
 
 
 def _normalised(name: str) -> str:
@@ -186,10 +199,10 @@ def main(argv: Sequence[str]) -> None:
     match argv:
         case ["requirements", role]:
             lines = requirements(role)
-        case ["wheel", role, wheel, folder] if role in COMMANDS:
-            lines = [str(role_wheel(role, Path(wheel), Path(folder)))]
-        case ["leftovers", site_packages, *locks]:
-            lines = leftovers(Path(site_packages), [Path(lock) for lock in locks])
+        case ["wheel", roles, wheel, folder] if set(roles.split()) <= COMMANDS.keys():
+            lines = [str(role_wheel(roles.split(), Path(wheel), Path(folder)))]
+        case ["whole", packages]:
+            sys.exit(not is_whole(Path(packages)))
         case _:
             raise SystemExit(__doc__)
     sys.stdout.write("".join(f"{line}\n" for line in lines))

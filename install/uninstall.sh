@@ -10,7 +10,8 @@ prefix=$(readlink -f "$1" || echo "$given")
 shift 2
 refuse() { echo "nothing was removed: $*" >&2; exit 1; }
 
-[ -e "$prefix/lib/soda_spank.so" ] || refuse "$prefix holds no slurm-soda; PREFIX= names another place"
+store=$prefix/lib/slurm-soda
+[ -e "$prefix/lib/soda_spank.so" ] || [ -d "$store" ] || refuse "$prefix holds no slurm-soda; PREFIX= names another place"
 if [ -z "${FORCE:-}" ]; then
     shown=$(timeout 30 scontrol show config 2>/dev/null) ||
         refuse "scontrol show config fails, so Slurm may still run our files; start slurmctld, or say FORCE=1"
@@ -19,59 +20,62 @@ if [ -z "${FORCE:-}" ]; then
     # Unquoted: Prolog and Epilog may be globs. A script of the site's may call ours; comments do not count.
     for file in $(echo "$shown" | sed -n 's,^[PE][pr][io]log[^ ]* *= */,/,p' | tr , ' ') \
         "$conf"/*.conf "$conf"/*.lua "$conf"/plugstack.conf.d/*; do
-        [ -n "$named" ] ||
-            named=$(grep -sIHnF -e "$given/" -e "$prefix/" "$file" | grep -v ':[0-9]*:[[:space:]]*\(#\|--\)' | head -n 1)
+        [ -z "$named" ] || break
+        [ ! -e "$file" ] && [ ! -L "$file" ] && continue
+        # A link in a directory of hooks, or a directory that is one itself: also where what it leads to is gone already.
+        leads=$(readlink -m -- "$file")
+        case $leads in
+        "$prefix"/*) named="$file links to $leads" ;;
+        *)
+            named=$(grep -sIHnF -e "$given/" -e "$prefix/" "$file" | grep -v ':[0-9]*:[[:space:]]*\(#\|--\)' | head -n 1) ;;
+        esac
     done
     [ -z "$named" ] ||
         refuse "Slurm still uses $prefix ($named); take that out, run scontrol reconfigure, and then this again"
 fi
 for unit; do
-    ! systemctl is-active -q "$unit" 2>/dev/null || refuse "$unit is active; systemctl disable --now $unit"
+    # activating: also a daemon that cannot start, which systemd tries again and again.
+    now=$(systemctl show --property=ActiveState --value "$unit" 2>/dev/null) || now=
+    case $now in
+    '' | inactive | failed) ;;
+    *) refuse "$unit is $now; systemctl disable --now $unit" ;;
+    esac
 done
+# What sodad did of which Slurm still has something: only sodactl takes it back, and goes with the rest.
+if [ -z "${FORCE:-}" ] && [ -e "$prefix/bin/sodad" ]; then
+    "${0%/*}/in_force.sh" "$prefix" >"${said:=$(mktemp)}" 2>&1 || {
+        said=$(tail -n 1 "$said"; rm -f "$said")
+        refuse "$said, or FORCE=1"
+    }
+    rm -f "$said"
+fi
+if [ -e "$store/.lock" ]; then
+    exec 9>>"$store/.lock"
+    flock --nonblock 9 || refuse "an installation works in $prefix; this again, once it has ended"
+fi
 had_units=
 for unit; do
     [ ! -e "$units/$unit" ] || had_units=1
-    rm -f "$units/$unit"
+    rm -f "$units/$unit" "$units/.$unit".??????
 done
 [ -z "$had_units" ] || ! command -v systemctl >/dev/null || systemctl daemon-reload || true
 
 # PREFIX may be /usr/local: only what install put there goes, and the folders that are empty then.
-for name in prolog epilog epilogctld soda-deliver-event; do
-    rm -f "$prefix/libexec/.$name.new"
+for name in prolog epilog epilogctld soda-deliver-event soda-release-lifts; do
+    rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
     ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"
 done
-venv=
-for site in "$prefix"/lib/python3*/site-packages "$prefix"/lib64/python3*/site-packages; do
-    [ -d "$site/slurm_soda" ] || continue
-    if [ ! -e "$prefix/pyvenv.cfg" ] || [ -e "${site%/*}/os.py" ]; then
-        echo "left: $site, which is no virtual environment of slurm-soda; $prefix/bin/python -m pip uninstall slurm-soda"
-        continue
-    fi
-    venv=1
-    # Programs and manual pages of the packages, which lie outside of their folder.
-    sed -n 's,^\.\./\.\./\.\./\([^,]*\)\,.*,\1,p' "$site"/*.dist-info/RECORD | while read -r file; do
-        case $file in
-        *..*) ;;
-        bin/* | share/*) rm -f "$prefix/$file" ;;
-        esac
-    done
-    rm -rf "$site"
-    rmdir "${site%/*}" 2>/dev/null || true
+for command in sodactl sodad soda-agent; do
+    case $(readlink "$prefix/bin/$command") in "$store"/*) rm -f "$prefix/bin/$command" ;; esac
 done
-if [ -n "$venv" ]; then
-    base=$(sed -n 's|^executable *= *||p' "$prefix/pyvenv.cfg")
-    for file in "$prefix"/bin/*thon "$prefix"/bin/python3*; do
-        [ ! -L "$file" ] || [ "$(readlink -f "$file")" != "$(readlink -f "$base")" ] || rm -f "$file"
-    done
-    rm -f "$prefix/bin/activate" "$prefix/bin/activate.csh" "$prefix/bin/activate.fish" "$prefix/bin/Activate.ps1"
-    rm -f "$prefix/pyvenv.cfg" "$prefix/.gitignore"
-fi
+! grep -qsF "$store/current" "$prefix/bin/python" || rm -f "$prefix/bin/python"
+rm -rf "$store"
+"${0%/*}/old_environment.sh" "$prefix"
 # soda_spank.so last: it tells of an installation, should this be interrupted.
 for name in soda_hints.lua soda_routes.lua soda.lua soda_spank.so; do
-    rm -f "$prefix/lib/$name" "$prefix/lib/.$name.new"
+    rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
-rmdir "$prefix"/include/python3* "$prefix"/share/man/man1 "$prefix"/share/man 2>/dev/null || true
 for folder in include share bin libexec lib lib64; do
     [ -L "$prefix/$folder" ] || rmdir "$prefix/$folder" 2>/dev/null || true
 done

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import LATER_S, SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
-from slurm_soda.slurm_ext.errors import OutputTooLongError, SlurmCommandError, SlurmReplyError, is_no_answer
+from slurm_soda.slurm_ext.errors import (
+    OutputTooLongError,
+    PriorityPluginError,
+    SlurmCommandError,
+    SlurmReplyError,
+    is_no_answer,
+)
 from slurm_soda.slurm_ext.read.batch_script import (
     MAX_SCRIPT_BYTES,
     SCRIPT_TOO_LONG,
@@ -36,7 +42,7 @@ from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, 
 from slurm_soda.slurm_ext.read.scontrol_allocation import SHOW_JOBS_COMMAND, parse_allocations, show_jobs_script
 from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request, show_job_command
-from slurm_soda.slurm_ext.read.sprio import SPRIO_COMMAND, parse_site_factors
+from slurm_soda.slurm_ext.read.sprio import NO_PRIORITIES, SPRIO_COMMAND, parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs
 from slurm_soda.slurm_ext.write.scontrol_updates import (
@@ -107,7 +113,12 @@ class CliSlurmClient:
 
     def site_factors(self) -> dict[int, int]:
         framing = ReplyFraming(self.nonce())
-        return parse_site_factors(self._read(SPRIO_COMMAND, framing), framing)
+        try:
+            return parse_site_factors(self._read(SPRIO_COMMAND, framing), framing)
+        except SlurmCommandError as error:
+            if found := NO_PRIORITIES.search(error.stderr):
+                raise PriorityPluginError(found[1]) from error
+            raise
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         said = self._run(SHOW_JOBS_COMMAND, stdin=show_jobs_script(job_ids), timeout_s=self.limits.read_s)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -176,7 +176,11 @@ class SlurmClient(Protocol):
         ...
 
     def site_factors(self) -> dict[int, int]:
-        """SiteFactor of the pending jobs that slurmctld reports one for (0 may be left out)."""
+        """SiteFactor of the pending jobs that slurmctld reports one for (0 may be left out).
+
+        Raises:
+            PriorityPluginError: Slurm has a priority plugin that knows none.
+        """
         ...
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
@@ -218,3 +222,11 @@ class SlurmClient(Protocol):
     def version(self) -> str:
         """Slurm's version, such as ``24.11.5``."""
         ...
+
+
+def site_factors_if_any(client: SlurmClient) -> dict[int, int]:
+    """As :meth:`SlurmClient.site_factors`; nothing where Slurm's priority plugin knows none."""
+    try:
+        return client.site_factors()
+    except PriorityPluginError:
+        return {}

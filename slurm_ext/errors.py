@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slurm_soda.wire.errors import SodaError
 
-__all__ = ["HintError", "SlurmCommandError", "SlurmError", "SlurmReplyError", "SodaError"]
+__all__ = ["HintError", "PriorityPluginError", "SlurmCommandError", "SlurmError", "SlurmReplyError", "SodaError"]
 
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
@@ -67,6 +67,16 @@ def _missing(program: str) -> str:
         f"{program} is not installed on this host: run this where Slurm's commands are (a login node, the controller), or "
         f"install or link them into one of {SEARCH_PATH.replace(':', ', ')}"
     )
+
+
+class PriorityPluginError(SlurmError):
+    """Slurm has a priority plugin that knows no SiteFactor, such as priority/basic."""
+
+    def __init__(self, plugin: str) -> None:
+        super().__init__(
+            f"PriorityType={plugin} knows no SiteFactor, so slurm-soda cannot order jobs and changes nothing: set "
+            "PriorityType=priority/multifactor in slurm.conf and restart slurmctld"
+        )
 
 
 class SlurmReplyError(SlurmError):

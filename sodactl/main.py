@@ -33,6 +33,8 @@ class LazyCommand:
     """``package.module:object``."""
     summary: str
     """Its line in ``sodactl --help``; a test compares it with the command's own."""
+    extra: str = ""
+    """The extra of the package that it needs."""
 
     def load(self) -> click.Command:
         """Import the command.
@@ -44,10 +46,13 @@ class LazyCommand:
         try:
             command = getattr(importlib.import_module(module_name), attribute)
         except (ImportError, AttributeError) as error:
-            raise SodaError(
-                f"this command cannot be loaded: {error}; reinstall slurm-soda with its dependencies, "
-                "or with the extra that this needs: docs/install.md"
-            ) from error
+            remedy = (
+                f"it needs the extra {self.extra}: pip install 'slurm-soda[{self.extra}]', in a checkout "
+                f"pip install -e '.[{self.extra}]'"
+                if self.extra
+                else "reinstall slurm-soda with its dependencies, or with the extra that this needs: docs/install.md"
+            )
+            raise SodaError(f"this command cannot be loaded: {error}; {remedy}") from error
         if not isinstance(command, click.Command):
             raise SodaError(f"{self.target} is not a command; reinstall slurm-soda")
         return command
@@ -60,7 +65,6 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda running, and what is it doing?"),
         "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Waiting and running jobs, with hints and verdicts."),
         "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or what happened to it."),
-        "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
@@ -68,6 +72,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
     },
     "For admins": {
+        "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
         "mode": LazyCommand(
             f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."
@@ -92,9 +97,11 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
         "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
         "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site."),
-        "demo": LazyCommand(f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda."),
+        "demo": LazyCommand(
+            f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda.", "demo"
+        ),
         "cluster": LazyCommand(
-            f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine."
+            f"{_HERE}.containers.cluster:cluster", "A real Slurm cluster in containers on this machine.", "demo"
         ),
         "bench": LazyCommand(f"{_HERE}.bench.decide:bench", "Measure parts of slurm-soda on this machine."),
     },

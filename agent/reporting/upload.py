@@ -99,8 +99,9 @@ class HttpUploader:
 class FirstThatAnswers:
     """Several controllers, of which one leads: the others take no reports. The one that took the last report comes first."""
 
-    def __init__(self, uploaders: Sequence[Uploader]) -> None:
-        self._uploaders, self._first = uploaders, 0
+    def __init__(self, uploaders: Sequence[Uploader], key: str) -> None:
+        """``key`` of agent.toml says which these are."""
+        self._uploaders, self._key, self._first = uploaders, key, 0
 
     async def send(self, report: NodeReport) -> ReportAnswer | None:
         refusals = []
@@ -113,7 +114,7 @@ class FirstThatAnswers:
                 continue
             self._first = at
             return answer
-        raise UploadError("; ".join(refusals))
+        raise UploadError(f"{'; '.join(refusals)} ({self._key} of /etc/slurm-soda/agent.toml says where sodad is)")
 
 
 def _uids(user: str) -> tuple[int, ...]:

@@ -106,6 +106,9 @@ class CycleRunner:
         asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
             slurm_state = observer.read(state, at, watch, self.settings.sharing, asks=asks)
+        if acts and slurm_state.no_order:
+            acts, problems = False, (*effective.problems, slurm_state.no_order)
+            effective = replace(effective, mode="advise", problems=problems)
         with watch("decide"):
             # No guest can be started yet: what would share GPUs is decided where nothing of it is carried out.
             shares = effective.mode == "advise"

@@ -18,7 +18,7 @@ from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import waits_for_places
 from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
@@ -59,6 +59,8 @@ class SlurmState:
     """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them.
     Nobody is preempted for a job that is missing either: for none where Slurm did not answer."""
     node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
+    no_order: str = ""
+    """Why jobs cannot be ordered at this site, so that nothing is to be changed; empty where they can."""
 
     def snapshot(
         self,
@@ -148,7 +150,7 @@ class SlurmReader:
         with watch("observe.nodes"):
             nodes = self.client.nodes()
         with watch("observe.site_factors"):
-            site_factors = self.client.site_factors()
+            site_factors, no_order = self._site_factors()
         with watch("observe.allocations"):
             allocations = self._allocations(jobs, at.steady_s, watch, devices=devices)
         with watch("observe.tiers"):
@@ -156,8 +158,15 @@ class SlurmReader:
         with watch("observe.waiting"):
             waiting = self._waiting() if asks and _may_preempt(jobs) else None
         return SlurmState(
-            at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags
+            at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags, no_order
         )
+
+    def _site_factors(self) -> tuple[Mapping[int, int], str]:
+        """SiteFactors, and why there are none."""
+        try:
+            return self.client.site_factors(), ""
+        except PriorityPluginError as error:
+            return {}, str(error)
 
     def _waiting(self) -> Mapping[int, WaitingJob]:
         """Nothing of any job where Slurm does not answer: the cycle goes on, and preempts no one."""

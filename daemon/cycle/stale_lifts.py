@@ -14,7 +14,7 @@ from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
-from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 
 LEASES_WITHOUT_CYCLE = 3
@@ -77,7 +77,7 @@ class StaleLifts:
 
     def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:
         """Of a job whose SiteFactor Slurm does not tell, the last recorded one counts."""
-        shown = release_changes(jobs, self.context.client.site_factors(), now_s=self.context.clock.now_s())
+        shown = release_changes(jobs, site_factors_if_any(self.context.client), now_s=self.context.clock.now_s())
         changes = [replace(change, reason=f"{since}: lifts end") for change in shown if "SiteFactor" in change.new]
         hidden = [change.job_id for change in changes if not change.old]
         with self.context.store.read() as session:

@@ -73,7 +73,7 @@ class StoreMissingError(StoreError):
     """There is no store, and the caller did not want to make one."""
 
     def __init__(self, found: str, path: Path) -> None:
-        super().__init__(found, "sodad makes it at its first start")
+        super().__init__(found, "it is on the controller, where sodad makes it at its first start")
         self.path = path
 
     def as_lost(self, because: str) -> StoreRemovedError:

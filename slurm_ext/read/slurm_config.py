@@ -25,3 +25,9 @@ def list_config_values(config: SlurmConfig, key: str) -> Sequence[str]:
     """The values of a key that may be a list; without Slurm's ``(null)``."""
     found = [value for name, value in config.items() if name == key or name.startswith(f"{key}[")]
     return [value for value in found if value not in ("", "(null)")]
+
+
+def runs_slurmctld(config: SlurmConfig, host: str) -> bool:
+    """Whether a host is one of SlurmctldHost, which are shown as ``ctl`` or ``ctl(10.0.0.1)``; domains do not count."""
+    names = [value.partition("(")[0] for value in list_config_values(config, "SlurmctldHost")]
+    return host.partition(".")[0] in [name.partition(".")[0] for name in names]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 
 SPRIO_COMMAND = ("sprio", "--noheader", "--format=%i %S")
+
+NO_PRIORITIES = re.compile(r"not running a supported priority plugin\s*\(([a-z/_]+)\)")
+"""What sprio says, with status 1, where PriorityType is priority/basic."""
 
 
 NOT_COMPUTED = -(2**31)

@@ -11,11 +11,14 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
+from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
+from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
@@ -24,12 +27,20 @@ from slurm_soda.sodactl.site_access import SiteAccess
 MAX_CLOCK_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
 
+_START = f"systemctl start sodad; if it does not stay: {SODADS_WORDS}"
+
 MIN_FREE_MIB = 64
 """With less on the store's disk, warn."""
 
 
-def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence[str]) -> Iterator[CheckResult]:
-    """All checks that need the store; it and sodad are told of even if it cannot be used."""
+def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:
+    """All checks that need the store; it and sodad are told of even if it cannot be used.
+
+    Args:
+        site: where.
+        config: slurmctld's configuration, empty if it does not answer.
+        nodes_text: ``scontrol -o show nodes``, as empty.
+    """
     yield from check_password(site)
     try:
         with site.store() as store:
@@ -39,12 +50,16 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
                     check_preemptions(session, site),
                     check_site_factors(session, site, config),
                     *check_controllers(store, session, site, config),
-                    check_agents(session, site, gpu_nodes),
+                    *check_agents(session, site, config, nodes_text),
                     check_clocks(session),
                 ]
             store.try_write()
     except StoreMissingError as error:
-        yield CheckResult("store", "warn", error.found, "start sodad")
+        if not runs_slurmctld(config, site.context.host()):
+            yield CheckResult("store", "skip", f"{error.found} here", "run doctor on the controller")
+            yield _check_daemon_as_users_see_it(site)
+            return
+        yield CheckResult("store", "warn", error.found, _START)
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:
@@ -98,15 +113,13 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
     """The daemon's heart beats, and its last cycle went well."""
     epoch, now_s = queries.latest_epoch(session), site.now_s()
     if epoch is None:
-        return CheckResult("sodad", "warn", "never started: Slurm schedules alone", "systemctl start sodad")
+        return CheckResult("sodad", "warn", "never started: Slurm schedules alone", _START)
     beat = f"epoch {epoch.id} on {epoch.host}, heartbeat {output.format_duration(now_s - epoch.heartbeat_s)} ago"
     if stall := find_stall(session, epoch, site):
         remedy = "mend that; sodad goes on by itself. Its log: journalctl -u sodad"
         return CheckResult("sodad", "fail", f"alive, but no cycle ({beat}): {stall}", remedy)
     if not is_daemon_alive(session, epoch, site):
-        return CheckResult(
-            "sodad", "fail", f"not running ({beat})", "systemctl start sodad; Slurm schedules alone meanwhile"
-        )
+        return CheckResult("sodad", "fail", f"not running ({beat})", f"{_START}; Slurm schedules alone meanwhile")
     last = next(iter(queries.recent_cycles(session, 1)), None)
     if last is not None and last.error:
         return CheckResult(
@@ -125,8 +138,15 @@ def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
     return CheckResult("preemptions", "ok", f"{len(active)} under way")
 
 
-def check_agents(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:
-    """Every node with GPUs has an agent that reports, without faults."""
+def check_agents(session: Session, site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:
+    """Every node with GPUs has an agent that reports, without faults; where Prolog is ours, every node has one."""
+    gpu_nodes = [name for name, gres in parse_node_gres(nodes_text) if "gpu" in gres]
+    yield _check_reports(session, site, gpu_nodes)
+    if is_daemon_alive(session, queries.latest_epoch(session), site):
+        yield from check_nodes_without_agent(session, config, nodes_text)
+
+
+def _check_reports(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:
     seen = {node.node: node for node in queries.agent_heartbeats(session)}
     missing = [name for name in gpu_nodes if name not in seen]
     silent = [node.node for node in seen.values() if _is_silent(node, site)]

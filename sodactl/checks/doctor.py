@@ -15,8 +15,10 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks import access, daemon_and_agents, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, slurm_conf, slurm_hooks
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.configuration import check_configuration
+from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
@@ -59,11 +61,13 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
         yield from _checks_of_config(site, probe, config, nodes_text)
     else:
         yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
+        yield from slurm_hooks.check_start(site.context.host())
+    yield from check_installation()
+    yield from check_configuration(site, config)
     yield from _checks_of_pools(site, config)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
-    gpu_nodes = [name for name, gres in slurm_conf.parse_node_gres(nodes_text or "") if "gpu" in gres]
-    yield from daemon_and_agents.check_store_parts(site, config, gpu_nodes)
+    yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
 
 
 def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult]:
@@ -88,8 +92,9 @@ def _checks_of_config(
     yield slurm_conf.check_gpu_types(nodes_text)
     yield slurm_conf.check_drained_nodes(nodes_text)
     yield slurm_hooks.check_plugin_stack(config)
-    yield slurm_hooks.check_job_submit(config)
+    yield slurm_hooks.check_job_submit(config, site.context.host())
     yield from slurm_hooks.check_hook_scripts(config)
+    yield from prolog_on_nodes.check_drained_for_prolog(config, nodes_text or "")
     yield access.check_rights(probe, config, uid=site.context.uid(), user=site.context.who())
     yield access.check_associations(probe, config)
     yield access.check_limits(probe, config, rewrites=site.settings.cpu_fit.rewrite != "off")

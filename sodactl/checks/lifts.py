@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
+from slurm_soda.slurm_ext.client import site_factors_if_any
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
 from slurm_soda.sodactl import output
@@ -20,7 +21,7 @@ def check_site_factors(session: Session | None, site: SiteAccess, config: SlurmC
     if list_config_values(config, "PrioritySiteFactorPlugin"):
         return CheckResult("lifts", "skip", "a plugin of this site sets SiteFactors")
     try:
-        found = {job_id: factor for job_id, factor in site.slurm().site_factors().items() if factor}
+        found = {job_id: factor for job_id, factor in site_factors_if_any(site.slurm()).items() if factor}
     except SlurmError:
         return CheckResult("lifts", "skip", "Slurm does not tell SiteFactors")
     recorded = {} if session is None else queries.last_site_factors(session, list(found))

@@ -81,7 +81,8 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
         "PriorityType",
         lambda v: v.startswith("priority/multifactor"),
         "fail",
-        "set PriorityType=priority/multifactor: without it SiteFactor, and so slurm-soda's order, has no effect",
+        "set PriorityType=priority/multifactor and restart slurmctld: without it there is no SiteFactor, so sodad "
+        "can observe and advise, and changes nothing in mode enforce",
     ),
     SlurmConfRule(
         "site factor",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, runs_slurmctld
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
 SPANK_PLUGIN = "soda_spank.so"
@@ -16,7 +18,18 @@ LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
 _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
+_SETTING = re.compile(r"^[ \t]*(JobSubmitPlugins|SlurmctldHost)[ \t]*=[ \t]*(\S+)", re.I | re.M)
+_SHOWN_KEYS = {"jobsubmitplugins": "JobSubmitPlugins", "slurmctldhost": "SlurmctldHost"}
+"""As slurmctld shows them; in slurm.conf they may be in small letters."""
 HOOK_PROGRAM = "soda-deliver-event"
+HOOK_PYTHON = "lib/slurm-soda/current/bin/python"
+"""In the prefix: the Python that a hook takes where the program does not serve."""
+_HEADINGS = {
+    "prolog": b"# slurm-soda's prolog:",
+    "epilog": b"# slurm-soda's epilog:",
+    "epilogctld": b"# slurm-soda's EpilogSlurmctld:",
+}
+"""By hook the beginning of its first comment."""
 INSTALL_DIR = "/opt/slurm-soda"
 
 
@@ -32,7 +45,8 @@ def check_flags(probe: CommandProbe) -> CheckResult:
 
 def check_plugin_stack(config: SlurmConfig) -> CheckResult:
     """plugstack.conf names the plugin, and as optional."""
-    path = Path(config.get("PlugStackConfig", "/etc/slurm/plugstack.conf"))
+    named = list_config_values(config, "PlugStackConfig")
+    path = Path(named[0]) if named else _slurm_conf(config).with_name("plugstack.conf")
     try:
         lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
     except OSError as error:
@@ -45,25 +59,27 @@ def check_plugin_stack(config: SlurmConfig) -> CheckResult:
     if ours[0][0] != "optional":
         remedy = "say `optional`: a plugin of another release would stop slurmd and sbatch"
         return CheckResult("plugstack.conf", "fail", f"{SPANK_PLUGIN} is {ours[0][0]}", remedy)
-    if not _file_problem(Path(ours[0][1])):
+    if not _is_there(Path(ours[0][1])):
         return CheckResult(
             "plugstack.conf", "fail", f"{ours[0][1]} does not exist", "install slurm-soda's plugin on every node"
         )
     return CheckResult("plugstack.conf", "ok", f"optional {ours[0][1]}")
 
 
-def check_job_submit(config: SlurmConfig) -> CheckResult:
-    """The site's job_submit.lua is run and includes our module: hints travel through it."""
+def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:
+    """The site's job_submit.lua is run and includes our module: hints travel through it. ``host`` is where this runs."""
     plugins = config.get("JobSubmitPlugins", "(null)")
     if "lua" not in plugins.split(","):
         return CheckResult(
             "job_submit", "fail", f"JobSubmitPlugins={plugins}", "set JobSubmitPlugins=lua: hints travel through it"
         )
-    path = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).parent / "job_submit.lua"
+    path = _slurm_conf(config).with_name("job_submit.lua")
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError as error:
-        return CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+        missing = isinstance(error, FileNotFoundError) and runs_slurmctld(config, host)
+        elsewhere = CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
+        return _script_missing(path) if missing else elsewhere
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
     if not any(LUA_MODULE in line for line in lines):
         return CheckResult(
@@ -74,12 +90,12 @@ def check_job_submit(config: SlurmConfig) -> CheckResult:
         )
     included = _INCLUDED.search("\n".join(lines))
     folder = Path(included[1]) if included else None
-    missing = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _file_problem(folder / name, 1)]
-    if missing:
+    absent = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _is_there(folder / name, 1)]
+    if absent:
         return CheckResult(
             "job_submit",
             "fail",
-            f"{folder} has no {', '.join(missing)}: jobs are taken without hints",
+            f"{folder} has no {', '.join(absent)}: jobs are taken without hints",
             f"install slurm-soda on the controller again, then touch {path}",
         )
     if found := _UNPROTECTED.search("\n".join(lines)):
@@ -92,7 +108,29 @@ def check_job_submit(config: SlurmConfig) -> CheckResult:
     return CheckResult("job_submit", "ok", f"{path} includes {LUA_MODULE}")
 
 
-def _file_problem(path: Path, least_bytes: int = 0) -> bool:
+def check_start(host: str) -> Iterator[CheckResult]:
+    """What keeps slurmctld from starting, by slurm.conf itself: for while it does not answer."""
+    path = _slurm_conf({})
+    with suppress(OSError):
+        pairs = _SETTING.findall(path.read_text("utf-8", "surrogateescape"))
+        # SlurmctldHost may stand there several times.
+        config = {f"{_SHOWN_KEYS[key.lower()]}[{at}]": value for at, (key, value) in enumerate(pairs)}
+        plugins = ",".join(list_config_values(config, "JobSubmitPlugins")).split(",")
+        script = path.with_name("job_submit.lua")
+        if "lua" in plugins and runs_slurmctld(config, host) and not _is_there(script):
+            yield _script_missing(script)
+
+
+def _script_missing(path: Path) -> CheckResult:
+    remedy = f"slurmctld will not start: copy slurm_ext/lua/job_submit.lua of slurm-soda to {path}"
+    return CheckResult("job_submit", "fail", f"{path}: No such file or directory, and JobSubmitPlugins=lua", remedy)
+
+
+def _slurm_conf(config: SlurmConfig) -> Path:
+    return Path(config.get("SLURM_CONF") or os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+
+
+def _is_there(path: Path, least_bytes: int = 0) -> bool:
     """The file is there, with so much in it; what we have no right to see counts as there."""
     try:
         return path.stat().st_size >= least_bytes
@@ -111,28 +149,65 @@ HOOK_SCRIPTS = (
 
 
 def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
-    """Prolog and epilog run ours; the epilog of slurmctld wakes sodad."""
+    """Prolog and epilog run ours, which find what they need; the epilog of slurmctld wakes sodad."""
     for key, script, loss in HOOK_SCRIPTS:
         paths = list_config_values(config, key)
         found = f"{key}={', '.join(paths) or '(null)'}"
-        # A site's own script, or a directory of them, may call ours: its name says nothing about that.
-        if any("soda" in path or _mentions(Path(path)) for path in paths):
-            yield CheckResult(script, "ok", found + _slow_hook_note(paths, script))
+        files = [file for path in paths for file in _files_of(Path(path))]
+        # By its text, whatever its name: the file itself, a link to it, or a copy.
+        ours = [file for file in files if _HEADINGS[script] in _beginning(file)]
+        remedy = f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}"
+        if script != "epilogctld" and (lost := [file for file in ours if not _way_to_the_agent(file)]):
+            yield CheckResult(
+                script,
+                "fail",
+                f"{found}; {lost[0]} finds neither {HOOK_PROGRAM} nor Python's way: jobs leave no record",
+                f"call or link {INSTALL_DIR}/libexec/{script}, do not copy it; else make install on this machine again",
+            )
+        elif our_scripts(config, key):
+            slow = script != "epilogctld" and any(_way_to_the_agent(file) == "Python" for file in ours)
+            yield CheckResult(script, "ok", found + (_SLOW_NOTE if slow else ""))
         else:
-            yield CheckResult(script, "warn", found, f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}")
+            yield CheckResult(script, "warn", found, remedy)
 
 
-def _slow_hook_note(paths: Sequence[str], script: str) -> str:
-    """What is said of our own prolog or epilog here that has no soda-deliver-event beside it: it works, but slower."""
-    ours = [Path(path) for path in paths if Path(path).name == script and _file_problem(Path(path))]
-    if script == "epilogctld" or all(_file_problem(path.parent / HOOK_PROGRAM) for path in ours):
-        return ""
-    return f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
+def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
+    """Values of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
+    paths = list_config_values(config, key)
+    return [path for path in paths if "soda" in path or any(_mentions(file) for file in _files_of(Path(path)))]
 
 
-def _mentions(path: Path) -> bool:
+_SLOW_NOTE = f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
+
+
+def _files_of(path: Path) -> list[Path]:
+    """What a value of slurm.conf names of this machine: a file, or those of a glob."""
     try:
-        files = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
-        return any(b"soda" in file.read_bytes()[:65536] for file in files)
+        return [
+            file for file in (sorted(path.parent.glob(path.name)) if "*" in path.name else [path]) if file.is_file()
+        ]
     except OSError:
-        return False
+        return []
+
+
+def _way_to_the_agent(hook: Path) -> str:
+    """How our prolog or epilog reaches the agent: it looks beside itself; a link, beside the file that it leads to."""
+    try:
+        folder = hook.resolve().parent
+    except OSError:
+        return "unknown"
+    if _is_there(folder / HOOK_PROGRAM):
+        return "program"
+    return "Python" if _is_there(folder.parent / HOOK_PYTHON) else ""
+
+
+def _mentions(file: Path) -> bool:
+    return b"soda" in _beginning(file)
+
+
+def _beginning(file: Path) -> bytes:
+    try:
+        with file.open("rb") as text:
+            return text.read(65536)
+    except OSError:
+        return b""

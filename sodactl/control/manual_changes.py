@@ -16,7 +16,7 @@ from slurm_soda.daemon.store.preemptions import note_requeued
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import Job
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult, apply_changes
@@ -94,7 +94,7 @@ def _settle_unanswered(
     if all(result.answered for result in results):
         return results
     try:
-        settled = settle(store, {job.job_id: job for job in client.jobs()}, client.site_factors(), now_s)
+        settled = settle(store, {job.job_id: job for job in client.jobs()}, site_factors_if_any(client), now_s)
     except SlurmError:
         return results
     return [

@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.store_failures import first_line
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
@@ -146,7 +146,7 @@ class _Run:
 
     def _pass(self) -> bool:
         """Take back what Slurm shows now; whether a job was requeued, of which there may be more to take back."""
-        reading = _SlurmReading(self.client.jobs(), self.client.site_factors())
+        reading = _SlurmReading(self.client.jobs(), site_factors_if_any(self.client))
         submit_s = manual_changes.first_submit_times(self.store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])

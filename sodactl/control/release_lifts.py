@@ -19,7 +19,7 @@ from slurm_soda.daemon.store.engine import Store, StoreError
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
-from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
@@ -137,7 +137,7 @@ class _Release:
     def _pass(self, *, first: bool) -> int:
         """Take back what Slurm shows now; how many changes that were."""
         jobs = self.client.jobs()
-        shown = release_changes(jobs, self.client.site_factors(), now_s=self.site.now_s())
+        shown = release_changes(jobs, site_factors_if_any(self.client), now_s=self.site.now_s())
         changes = [replace(change, reason=_REASON) for change in shown if "SiteFactor" in change.new]
         # Slurm does not tell the SiteFactor of a job that is held, and neither that it was reset.
         unknown = [change for change in changes if not change.old]

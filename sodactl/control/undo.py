@@ -13,7 +13,7 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, UNDO_KIND, UNSETTLED_STATES, ActionState
 from slurm_soda.daemon.store.settlement import is_shown, shown_fields
 from slurm_soda.daemon.store.tables.scheduling import Action
-from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS, JobChange, JobChangeKind, known_change
@@ -86,7 +86,7 @@ def _undo(site: SiteAccess, action_id: int | None, job_id: int | None, last: int
     client = site.slurm()
     with site.store() as store:
         records = {record.job_id: record for record in client.jobs()}
-        site_factors = client.site_factors()
+        site_factors = site_factors_if_any(client)
         settled = manual_changes.settle(store, records, site_factors, site.now_s(), dry_run=dry_run)
         with store.read() as session:
             chosen = _select_actions(session, settled, action_id, job_id, last)

@@ -33,6 +33,8 @@ _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "PartitionInactive": "Its partition is inactive.",
     "PartitionNodeLimit": "It asks for more nodes than its partition allows.",
     "PartitionTimeLimit": "Its time limit is longer than its partition allows.",
+    "launch failed requeued held": "Slurm could not start it and holds it. `sodactl doctor` says more; then an admin runs "
+    "`scontrol release {job}`.",
     "ReqNodeNotAvail": "Nodes that it needs are down, drained or reserved.",
 }
 
@@ -95,7 +97,8 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
     if job is not None:
         times = f"ran {_times(len(known.view.runs))}" if known.view.runs else "never ran"
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
-        yield f"It {times}{gave}; `sodactl history --job {job.job_id}` shows what it used."
+        shows = f"`sodactl history --job {job.job_id}` (root and SlurmUser, on the controller)"
+        yield f"It {times}{gave}; {shows} shows what it used."
         yield from known.run_time.sentences
     if known.view.preemptions:
         yield from _ended_while_preempted(known, known.view.preemptions[-1], state)
@@ -129,8 +132,8 @@ def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
         return
     head = record.reason.split(",", 1)[0]
     yield f"Slurm: PENDING, reason {record.reason or 'none'}, priority {record.priority}."
-    if head in _SLURM_REASON_TEXTS:
-        yield _SLURM_REASON_TEXTS[head].format(job=record.job_id, dependency=record.dependency or "unknown")
+    if text := _SLURM_REASON_TEXTS.get(head.replace("_", " ")):
+        yield text.format(job=record.job_id, dependency=record.dependency or "unknown")
 
 
 def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:

@@ -36,6 +36,8 @@ def history(
 ) -> None:
     """What finished jobs used and how long they waited.
 
+    For root and SlurmUser, on the controller: it reads the store itself. Users find their own jobs with sacct.
+
     Run time is the sum of all runs of a job; queue time is the rest until its end, waits after preemptions included. CPU
     seconds and memory are from Slurm's accounting where it has them, else from the agents; GPU figures are from the agents.
     `sources` in --json says which.

@@ -22,9 +22,9 @@ from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config, runs_slurmctld
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe
+from slurm_soda.sodactl.checks.check_result import CommandProbe, failure_text
 from slurm_soda.sodactl.site_access import SiteAccess
 from slurm_soda.wire.errors import MungeError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -223,15 +223,19 @@ class _ApiRefusalError(SodaError):
 
 
 def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
-    own = site.context.host().split(".", 1)[0]
     url = site.context.url() or site.settings.api.url
     if url:
         return ApiViewSource([url.rstrip("/")], because, is_controller_host=False, munge=site.context.munge)
-    config = parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or "")
-    controllers = controller_urls(config, site.settings.api.port)
-    is_controller_host = own in [name.split(".", 1)[0] for name, _ in controllers]
-    urls = [url for _, url in controllers]
-    return ApiViewSource(urls, because, is_controller_host=is_controller_host, munge=site.context.munge)
+    asked = CommandProbe(site.context.runner()).run("scontrol", "show", "config")
+    config = parse_config(asked.stdout.decode("utf-8", "surrogateescape")) if asked.status == 0 else {}
+    if not config:
+        because = StoreError(
+            f"Slurm does not tell on which host sodad is ({failure_text(asked)}), and {because.found}",
+            f"SODA_URL=http://HOST:{site.settings.api.port} sodactl … asks there",
+        )
+    urls = [url for _, url in controller_urls(config, site.settings.api.port)]
+    here = runs_slurmctld(config, site.context.host())
+    return ApiViewSource(urls, because, is_controller_host=here, munge=site.context.munge)
 
 
 def _name_and_address(value: str) -> tuple[str, str]:

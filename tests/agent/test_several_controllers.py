@@ -31,7 +31,7 @@ class FakeController:
 def test_the_one_that_took_the_last_report_is_asked_first() -> None:
     asked: list[str] = []
     one, two, three = (FakeController(name, asked) for name in ("c1", "c2", "c3"))
-    uploader = FirstThatAnswers([one, two, three])
+    uploader = FirstThatAnswers([one, two, three], "controllers")
 
     def send() -> list[str]:
         asked.clear()
@@ -46,6 +46,6 @@ def test_the_one_that_took_the_last_report_is_asked_first() -> None:
 
 def test_where_none_takes_it_all_are_named() -> None:
     asked: list[str] = []
-    uploader = FirstThatAnswers([FakeController("c1", asked), FakeController("c2", asked)])
-    with pytest.raises(UploadError, match="c1: no answer; c2: no answer"):
+    uploader = FirstThatAnswers([FakeController("c1", asked), FakeController("c2", asked)], "controllers")
+    with pytest.raises(UploadError, match=r"c1: no answer; c2: no answer \(controllers of /etc/slurm-soda/agent.toml"):
         asyncio.run(uploader.send(REPORT))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
@@ -113,6 +113,7 @@ class FakeSlurm:
         """When slurmctld was started."""
         self.node_cpus = 28
         self.limits = AccountingLimits()
+        self.basic_priority = False
         self.silent: set[str] = set()
         """Calls that fail."""
         self.hanging: set[str] = set()
@@ -226,6 +227,8 @@ class FakeSlurm:
 
     def site_factors(self) -> dict[int, int]:
         self._answer("site_factors")
+        if self.basic_priority:
+            raise PriorityPluginError("priority/basic")
         return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:

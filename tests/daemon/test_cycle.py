@@ -299,3 +299,22 @@ def test_nobody_is_preempted_while_slurm_does_not_tell_of_waiting_jobs(
     table = state.snapshot(JobCache(daemon().store), leaving=(), requeued=(), refused=()).jobs
     assert table.may_preempt[table.job_id.tolist().index(2)].item() is False
     assert sum("waiting-jobs-not-read" in entry.getMessage() for entry in caplog.records) == 1
+
+
+@pytest.mark.parametrize(("mode", "problems"), [("observe", 0), ("advise", 0), ("enforce", 1)])
+def test_a_site_whose_priorities_know_no_site_factor_is_watched(
+    slurm: FakeSlurm, daemon: Start, mode: str, problems: int
+) -> None:
+    """And nothing is changed there, in no mode."""
+    slurm.submit(1, gpus=4, work_s=900.0)
+    slurm.tick()
+    sodad = daemon(mode=mode)
+    sodad.follow(60)
+    slurm.submit(2, gpus=4, work_s=20.0)
+    slurm.basic_priority = True
+    sodad.follow(60)
+    report = sodad.run()
+    assert (report.error, report.acts, sodad.actions()) == ("", False, [])
+    assert sodad.job(2).state == "PENDING"
+    said = [line for line in sodad.last_cycle().facts.get("problems", []) if "PriorityType=priority/basic" in line]
+    assert len(said) == problems

@@ -17,6 +17,7 @@ NODE = {"prolog", "epilog", "soda-deliver-event", "soda-agent.service"}
 CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"} | {
     "sodad-expiry.service",
     "sodad-expiry.timer",
+    "soda-release-lifts",
 }
 EVERYWHERE = {"soda_spank.so"}
 

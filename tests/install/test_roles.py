@@ -243,7 +243,9 @@ def contents(wheel: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("role", "commands"),
     [
-        ("all", ["soda-agent", "sodactl", "sodad"]),
+        ("agent controller", ["soda-agent", "sodactl", "sodad"]),
+        ("agent login", ["soda-agent", "sodactl"]),
+        ("controller postgresql login", ["sodactl", "sodad"]),
         ("agent", ["soda-agent"]),
         ("controller", ["sodactl", "sodad"]),
         ("login", ["sodactl"]),
@@ -252,7 +254,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 def test_a_roles_wheel_has_its_commands_and_says_truly_what_is_in_it(
     roles: ModuleType, whole: Path, tmp_path: Path, role: str, commands: list[str]
 ) -> None:
-    files = contents(roles.role_wheel(role, whole, tmp_path))
+    files = contents(roles.role_wheel(role.split(), whole, tmp_path))
     entry_points = files["slurm_soda-0.1.0.dist-info/entry_points.txt"].decode().splitlines()
     assert [line.partition(" = ")[0] for line in entry_points[1:]] == commands
     assert (len(files) == len(contents(whole))) == (role != "agent")
@@ -269,7 +271,7 @@ def test_a_roles_wheel_has_its_commands_and_says_truly_what_is_in_it(
 def test_a_nodes_wheel_has_what_it_imports_alone(
     roles: ModuleType, whole: Path, sources: dict[str, str], tmp_path: Path
 ) -> None:
-    files = contents(roles.role_wheel("agent", whole, tmp_path))
+    files = contents(roles.role_wheel(["agent"], whole, tmp_path))
     modules = {roles.module_name(name) for name in files if name.endswith(".py")}
     assert modules == roles.imports_of(roles.AGENT_ENTRIES, sources).modules
     assert not [name for name in files if not name.endswith(".py") and ".dist-info/" not in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def machine(tmp_path: Path) -> Machine:
         file.touch()
     (made.prefix / "libexec/prolog").write_text("#!/bin/sh\n# slurm-soda's prolog\n")
     made.slurm_shows("Prolog                  = (null)", "Epilog[0]               = /site/epilog")
-    made.command("systemctl", "exit 3")
+    made.command("systemctl", "echo inactive")
     (made.conf / "slurm.conf").write_text(f"# Prolog={made.prefix}/libexec/prolog\nClusterName=c\n")
     return made
 
@@ -96,6 +97,29 @@ def test_the_sites_own_prolog_calls_ours(machine: Machine) -> None:
     assert f"{scripts}/20-soda:2:" in refused(machine)
 
 
+@pytest.mark.parametrize("named", ["{}/*", "{}/50-soda", "/nowhere,{}/[0-9]*"])
+@pytest.mark.parametrize("target", ["libexec/prolog", "libexec/gone"])
+def test_a_link_to_ours_is_found(machine: Machine, named: str, target: str) -> None:
+    """Also one that leads nowhere any more: slurmd would drain the node for it."""
+    folder = machine.top / "prolog.d"
+    folder.mkdir()
+    (folder / "10-site").write_text("exit 0\n")
+    (folder / "40-soda").symlink_to(machine.prefix / target)
+    (folder / "50-soda").symlink_to("40-soda")
+    machine.slurm_shows(f"Prolog                  = {named.format(folder)}")
+    said = refused(machine)
+    assert f"{folder}/" in said
+    assert f"links to {machine.prefix}/{target}" in said
+
+
+@pytest.mark.parametrize("name", ["plugstack.conf.d/soda", "job_submit.lua"])
+def test_a_file_of_slurms_links_to_ours(machine: Machine, name: str) -> None:
+    link = machine.conf / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(machine.prefix / "lib/soda.lua")
+    assert f"{link} links to {machine.prefix}/lib/soda.lua" in refused(machine)
+
+
 def test_slurm_does_not_answer(machine: Machine) -> None:
     machine.command("scontrol", "exit 1")
     said = refused(machine)
@@ -105,9 +129,54 @@ def test_slurm_does_not_answer(machine: Machine) -> None:
     assert machine.left() == []
 
 
-def test_a_daemon_of_ours_runs(machine: Machine) -> None:
-    machine.command("systemctl", '[ "$*" = "is-active -q sodad.service" ]')
-    assert "systemctl disable --now sodad.service" in refused(machine, "FORCE=1")
+@pytest.mark.parametrize("state", ["active", "activating", "deactivating", "reloading"])
+def test_a_daemon_of_ours_runs(machine: Machine, state: str) -> None:
+    """Or cannot start, and systemd tries again: it is `activating` then."""
+    machine.command("systemctl", f'[ "$4" = sodad.service ] && echo {state} || echo inactive')
+    assert f"sodad.service is {state}; systemctl disable --now sodad.service" in refused(machine, "FORCE=1")
+
+
+def test_a_daemon_that_failed_does_not_run(machine: Machine) -> None:
+    machine.command("systemctl", "echo failed")
+    assert (machine.uninstall().returncode, machine.left()) == (0, [])
+
+
+NOTHING = '{"changes": [], "unfinished": []}'
+HELD = '{"changes": [{"job_id": 7, "kind": "release", "old": {}}], "unfinished": []}'
+LIFTED = '{"changes": [{"job_id": 7, "kind": "release", "old": {"SiteFactor": "4"}}], "unfinished": []}'
+OWED = '{"changes": [{"job_id": 8, "kind": "requeue", "old": {}}], "unfinished": [9]}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "pools", "said"),
+    [
+        (NOTHING, 3, ""),
+        (HELD, 3, ""),
+        (LIFTED, 3, "changes of jobs are in force (of 7): sodactl release-all"),
+        (OWED, 3, "changes of jobs are in force (of 8, 9): sodactl release-all"),
+        (NOTHING, 0, "pools are in force: sodactl pools revert --wait"),
+        (NOTHING, 1, "pools are in force"),
+        ("Traceback", 3, "does not tell whether changes of jobs are in force; make install mends it"),
+    ],
+)
+def test_what_sodad_did_is_in_force(machine: Machine, answer: str, pools: int, said: str) -> None:
+    programs = machine.prefix / "bin"
+    programs.mkdir()
+    for name, text in (
+        ("sodad", ""),
+        ("sodactl", f"[ \"$1\" != pools ] || exit {pools}\ncat <<'END'\n{answer}\nEND\nexit 1"),
+        ("python", f'exec {sys.executable} "$@" # lib/slurm-soda/current'),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    if said:
+        refusal = refused(machine)
+        assert said in refusal
+        assert refusal.endswith("or FORCE=1")
+        assert machine.uninstall("FORCE=1").returncode == 0
+    else:
+        assert machine.uninstall().returncode == 0
+    assert not (machine.prefix / "lib").exists()
 
 
 def test_a_prefix_that_is_not_ours_stays(machine: Machine) -> None:
@@ -127,17 +196,33 @@ def test_a_shared_prefix_keeps_what_is_of_others(machine: Machine) -> None:
     assert f"left: {machine.prefix}" in done.stdout
 
 
+def test_what_python_sh_made_goes(machine: Machine) -> None:
+    store, programs = machine.prefix / "lib/slurm-soda", machine.prefix / "bin"
+    for folder in (store / "environment.a" / "bin", store / "packages.b", programs):
+        folder.mkdir(parents=True)
+    (store / ".lock").touch()
+    (store / "current").symlink_to("environment.a")
+    (programs / "soda-agent").symlink_to(store / "current/bin/soda-agent")
+    (programs / "python").write_text(f"#!/bin/sh\nexec $(readlink -f {store}/current)/bin/python\n")
+    with (store / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "an installation works in" in refused(machine)
+    done = machine.uninstall()
+    assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
+
+
 @pytest.mark.parametrize("ours", [True, False])
 def test_the_virtual_environment_goes_if_it_is_ours(machine: Machine, ours: bool) -> None:
+    """As earlier releases made it: it was the prefix itself."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", machine.prefix], check=True)
     (site,) = machine.prefix.glob("lib/python3*/site-packages")
-    (machine.prefix / "bin/sodad").touch()
+    (machine.prefix / "bin/alembic").touch()
     (site / ("slurm_soda" if ours else "other")).mkdir()
     (site / "x.dist-info").mkdir()
-    (site / "x.dist-info/RECORD").write_text("../../../bin/sodad,sha256=x,1\nx/__init__.py,,\n")
+    (site / "x.dist-info/RECORD").write_text("../../../bin/alembic,sha256=x,1\nx/__init__.py,,\n")
     assert machine.uninstall().returncode == 0
     assert machine.left() == ([] if ours else ["slurm-soda"])
-    assert (machine.prefix / "bin/sodad").exists() != ours
+    assert (machine.prefix / "bin/alembic").exists() != ours
 
 
 @pytest.mark.parametrize("form", ["{}//", "{}/../link/", "{}/../link//"])
@@ -148,6 +233,6 @@ def test_slurm_names_the_prefix_in_another_form(machine: Machine, form: str) -> 
 
 
 def test_systemd_forgets_the_units_that_were_removed(machine: Machine) -> None:
-    machine.command("systemctl", f'echo "$*" >>{machine.top}/asked; exit 3')
+    machine.command("systemctl", f'echo "$*" >>{machine.top}/asked')
     assert machine.uninstall().returncode == 0
     assert (machine.top / "asked").read_text().splitlines()[-1] == "daemon-reload"

@@ -25,11 +25,16 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Installed:
-    """``prefix/bin/python``, ``prefix/libexec``, the package in site-packages; socket and spool beside it."""
+    """``prefix/libexec``, the environment that it uses with the package in site-packages; socket and spool beside it."""
 
     prefix: Path
     socket: Path
     spool: Path
+
+    @property
+    def environment(self) -> Path:
+        """Where Python is."""
+        return self.prefix / "lib" / "slurm-soda" / "current"
 
     @property
     def program(self) -> Path:
@@ -125,15 +130,15 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
 
 def make_installed(tmp_path: Path) -> Installed:
     """Hooks and package, without soda-deliver-event."""
-    prefix = tmp_path / "opt"
-    packages = prefix / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    for folder in (prefix / "bin", prefix / "libexec", packages):
+    made = Installed(tmp_path / "opt", tmp_path / "agent.sock", tmp_path / "spool")
+    packages = made.environment / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    for folder in (made.environment / "bin", made.prefix / "libexec", packages):
         folder.mkdir(parents=True)
-    (prefix / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    (made.environment / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     (packages / "slurm_soda").symlink_to(CHECKOUT / "src" / "slurm_soda")
     for hook in ("prolog/prolog", "epilog/epilog", "epilog/epilogctld"):
-        shutil.copy(CHECKOUT / hook, prefix / "libexec")
-    return Installed(prefix, tmp_path / "agent.sock", tmp_path / "spool")
+        shutil.copy(CHECKOUT / hook, made.prefix / "libexec")
+    return made
 
 
 # What slurmd 24.11 gives to the prolog of a two-GPU job, but for paths.

@@ -38,6 +38,28 @@ def test_without_an_agent_the_hooks_keep_the_records_themselves(installed: Insta
     assert installed.spool.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_link_to_a_hook_does_what_the_hook_does(installed: Installed, tmp_path: Path, hook: str, steps: int) -> None:
+    """A site's prolog.d holds links; one may lead to another, and be relative."""
+    agent = Listener(installed.socket, b"ok\n")
+    folder = tmp_path / "prolog.d"
+    folder.mkdir()
+    link = folder / "50-soda"
+    link.symlink_to(installed.prefix / "libexec" / hook)
+    for step in range(1, steps):
+        link = folder / f"6{step}-soda"
+        link.symlink_to("50-soda")
+    for environ in (EPILOG_ENV, {**EPILOG_ENV, "PATH": str(folder)}):
+        (folder / "readlink").write_text("#!/bin/sh\necho /evil\n")
+        (folder / "readlink").chmod(0o755)
+        argv = [str(link), str(installed.socket), str(installed.spool)]
+        done = subprocess.run(argv, env=environ, cwd="/", capture_output=True, timeout=30, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert installed.records() == {}
+    assert len(agent.heard) == 2
+
+
 class Listener:
     """An agent that answers every connection with the same bytes, or never."""
 
@@ -126,9 +148,9 @@ def test_a_spool_that_is_a_trap_is_not_walked_into(installed: Installed, hook: s
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("damage", ["no python", "python is no program", "no package"])
 def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, hook: str, damage: str) -> None:
-    python = installed.prefix / "bin" / "python"
+    python = installed.environment / "bin" / "python"
     if damage == "no package":
-        next(installed.prefix.glob("lib/python*/site-packages/slurm_soda")).unlink()
+        next(installed.environment.glob("lib/python*/site-packages/slurm_soda")).unlink()
     else:
         python.unlink()
     if damage == "python is no program":
@@ -140,7 +162,7 @@ def test_a_broken_installation_still_leaves_with_status_0(installed: Installed, 
 def test_a_python_that_hangs_before_it_reads_a_line_is_stopped_with_status_0(tmp_path: Path, hook: str) -> None:
     """The limit of the recording itself begins after Python's imports, which a slow disk makes last."""
     installed = make_installed(tmp_path)
-    python = installed.prefix / "bin" / "python"
+    python = installed.environment / "bin" / "python"
     python.unlink()
     python.write_text("#!/bin/sh\ntrap '' TERM INT ALRM\nsleep 30 & wait\n")  # a child holds slurmd's pipe too
     python.chmod(0o755)

@@ -28,7 +28,7 @@ def test_with_the_agent_there_python_is_not_needed(
 ) -> None:
     site = replace(make_installed(tmp_path), socket=desk.path)
     shutil.copy(deliver_event_program, site.program)
-    (site.prefix / "bin" / "python").unlink()
+    (site.environment / "bin" / "python").unlink()
     done = site.run(hook, PROLOG_ENV)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert json.loads(event_line_from_variables(desk.heard() or b""))["kind"] == KINDS[hook]

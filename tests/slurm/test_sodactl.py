@@ -103,7 +103,7 @@ def test_the_doctor_finds_the_cluster_well(site: Site) -> None:
     document = site.json("doctor")
     wrong = {finding["check"]: finding["found"] for finding in document["findings"] if finding["state"] != "ok"}
     # The shipped cluster lets a job 10 s to save its state; agents report, and prologs run, from the first minute on.
-    assert set(wrong) <= {"checkpoint time", "agents", "clocks"}, wrong
+    assert set(wrong) <= {"checkpoint time", "agents", "prolog on nodes", "clocks"}, wrong
 
 
 def test_a_hint_in_a_script_is_shown(site: Site) -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.cli_client import CliSlurmClient
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmReplyError
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
     TrackableResources,
@@ -159,3 +161,14 @@ def test_a_number_of_thousands_of_digits_is_one_clear_error(read: Callable[[], o
 def test_a_priority_that_slurm_has_not_computed_yet_tells_no_site_factor() -> None:
     framing = ReplyFraming("Nonce")
     assert parse_site_factors(b"     7 -2147483648\n     8 5\n" + framing.end.encode(), framing) == {8: 5}
+
+
+def test_a_priority_plugin_without_site_factors() -> None:
+    """Slurm 24.11; 22.05 has the same words."""
+
+    def sprio(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+        said = b"You are not running a supported priority plugin\n(priority/basic).\nOnly 'priority/multifactor'\n"
+        return CompletedCommand(tuple(argv), 1, b"", said)
+
+    with pytest.raises(PriorityPluginError, match="PriorityType=priority/basic knows no SiteFactor"):
+        CliSlurmClient(sprio).site_factors()

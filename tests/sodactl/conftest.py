@@ -16,7 +16,7 @@ from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Epoch, Job
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
@@ -70,6 +70,7 @@ class MemorySlurm:
     factors: dict[int, int] = field(default_factory=dict)
     refuse: dict[int, str] = field(default_factory=dict)
     down: bool = False
+    basic_priority: bool = False
     started_s: float = 0.0
     """When slurmctld was started."""
     unanswered: Literal["", "taken", "lost"] = ""
@@ -94,6 +95,8 @@ class MemorySlurm:
 
     def site_factors(self) -> dict[int, int]:
         self._answer()
+        if self.basic_priority:
+            raise PriorityPluginError("priority/basic")
         told = [j.job_id for j in self.queue if j.state == "PENDING" and waits_for_resources(j.reason)]
         return {job_id: self.factors[job_id] for job_id in told if job_id in self.factors}
 

@@ -113,6 +113,11 @@ def test_a_verdict_of_a_newer_daemon_is_shown_as_it_is(site: Bench) -> None:
         ("Dependency", "It waits for other jobs: afterok:3."),
         ("ReqNodeNotAvail, UnavailableNodes:n3", "Nodes that it needs are down, drained or reserved."),
         ("BeginTime", "Its begin time has not come."),
+        (
+            "launch failed requeued held",
+            "Slurm could not start it and holds it. `sodactl doctor` says more; then an admin runs `scontrol release 7`.",
+        ),
+        ("launch_failed_requeued_held", "Slurm could not start it and holds it."),
     ],
 )
 def test_slurms_own_reasons(site: Bench, reason: str, said: str) -> None:
@@ -238,7 +243,7 @@ def test_an_ended_job(site: Bench, forgotten: bool) -> None:
         site.slurm.queue.append(record(9, state="COMPLETED", end_s=NOW_S - 10))
     text = reasons(site, 9)
     assert "It ended as COMPLETED at " in text
-    assert "It ran once; `sodactl history --job 9` shows what it used." in text
+    assert "It ran once; `sodactl history --job 9` (root and SlurmUser, on the controller) shows what it used." in text
     assert "policy" not in text
 
 

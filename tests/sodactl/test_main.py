@@ -83,6 +83,20 @@ def test_a_command_that_cannot_be_imported_does_not_break_the_rest(
     )
 
 
+@pytest.mark.parametrize("name", ["demo", "cluster"])
+def test_a_command_without_its_extra_names_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after `make venv`, which brings no docker."""
+    for module in [module for module in sys.modules if module.startswith("slurm_soda.sodactl.containers")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "docker", None)
+    for module in [module for module in sys.modules if module.startswith(("slurm_soda.containers", "slurm_soda.demo"))]:
+        monkeypatch.delitem(sys.modules, module)
+    assert run([name, "--help"]) == main.EXIT_FAILED
+    assert "it needs the extra demo: pip install 'slurm-soda[demo]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "status", "said"),
     [

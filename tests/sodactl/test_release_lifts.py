@@ -300,3 +300,11 @@ def test_it_says_why_there_is_nothing_to_do(site: Bench, tmp_path: Path) -> None
     os.utime(tmp_path / "sodad.lock", (NOW_S - 3, NOW_S - 3))
     site.config.write_text(f'state_dir = "{tmp_path}"\n[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
     assert "sodad lives (pid 4242): it dated sodad.lock 3 s ago" in why()
+
+
+@pytest.mark.parametrize("command", [AUTOMATIC, ("release-all", "--json")])
+def test_where_no_job_can_have_a_lift(site: Bench, command: Sequence[str]) -> None:
+    """PriorityType=priority/basic: Slurm tells no SiteFactors, and that is no reason to fail."""
+    site.slurm.basic_priority = True
+    site(*command)
+    assert 7 not in released(site)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, Preemption, Standby
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
 
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
@@ -15,7 +16,8 @@ KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breake
 
 
 def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:
-    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n')
+    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n[api]\nport = 1\n')
+    soda.commands = lambda argv, **_: CompletedCommand(tuple(argv), 0, b"SlurmctldHost[0] = ctl(127.0.0.1)\n", b"")
     shown = soda("status", "--json", status=3)
     assert set(shown.document) == KEYS
     assert shown.document["daemon"]["state"] == "never started"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,8 +58,17 @@ HELP = ("sbatch", "--help")
 
 
 @pytest.fixture
-def recorded(soda: Bench, tmp_path: Path) -> RecordedSlurm:
+def public() -> Iterator[Path]:
+    """A folder that everybody may enter: pytest closes the one over all of its own whenever a worker starts."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def recorded(soda: Bench, tmp_path: Path, public: Path) -> RecordedSlurm:
     """A site where all is well."""
+    soda.config = Path(shutil.copy(soda.config, public))
     slurm = soda.commands = RecordedSlurm()
     plugin = tmp_path / "soda_spank.so"
     plugin.touch()

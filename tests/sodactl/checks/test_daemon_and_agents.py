@@ -16,6 +16,18 @@ def test_no_store_yet(soda: Bench, recorded: RecordedSlurm) -> None:
     assert finding(soda("doctor", "--json"), "store")[0] == "warn"
 
 
+def test_a_store_that_is_on_another_host(soda: Bench, recorded: RecordedSlurm) -> None:
+    """As root on a login node: nobody is to start a sodad there."""
+    recorded.change(CONFIG, "SlurmctldHost[0]        = ctl", "SlurmctldHost[0]        = other(127.0.0.1)")
+    soda.config.write_text('[store]\nurl = "sqlite:////nonexistent/soda.db"\n[api]\nport = 1\n')
+    result = soda("doctor", "--json")
+    state, found, remedy = finding(result, "store")
+    assert (state, remedy) == ("skip", "run doctor on the controller")
+    assert "it is on the controller" not in found
+    assert "start sodad" not in result.out
+    assert finding(result, "sodad")[0] == "warn"
+
+
 def test_sodad_gone_or_failing(soda: Bench, recorded: RecordedSlurm) -> None:
     soda.cycle(error="squeue: half a reply")
     assert "half a reply" in finding(soda("doctor", "--json", status=1), "sodad")[1]
@@ -37,7 +49,7 @@ def test_agents(soda: Bench, recorded: RecordedSlurm, seen: dict[str, tuple[floa
         session.flush()
         for node, (seen_s, faults) in seen.items():
             session.add(AgentHeartbeat(node=node, agent_id="a", seq=1, seen_s=seen_s, faults=faults))
-    state, found, _ = finding(soda("doctor", "--json"), "agents")
+    state, found, _ = finding(soda("doctor", "--json", status=None), "agents")
     assert state == "warn"
     assert said in found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
@@ -65,6 +67,25 @@ def test_slurmctld_down_is_said_once_and_the_rest_goes_on(soda: Bench, recorded:
     assert finding(result, "slurmctld")[0] == "fail"
     assert finding(result, "settings")[0] == "skip"
     assert finding(result, "store")[0] == "ok"
+
+
+@pytest.mark.parametrize(("script", "states"), [(True, []), (False, ["fail"])])
+def test_slurmctld_that_ended_for_want_of_the_sites_script(
+    soda: Bench,
+    recorded: RecordedSlurm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: bool,
+    states: list[str],
+) -> None:
+    """Told by slurm.conf, when it is too late to ask."""
+    recorded.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is DOWN\n", status=1)
+    (tmp_path / "slurm.conf").write_text("SlurmctldHost=other\nSlurmctldHost=ctl(10.0.0.1)\njobsubmitplugins = lua\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    if not script:
+        (tmp_path / "job_submit.lua").unlink()
+    findings = soda("doctor", "--json", status=1).document["findings"]
+    assert [f["state"] for f in findings if f["check"] == "job_submit"] == states
 
 
 def test_a_machine_without_slurm(soda: Bench) -> None:

@@ -71,6 +71,28 @@ def test_a_store_that_is_not_at_home_is_nowhere(soda: Bench, hosts: list[str], s
     assert ("never started" in shown.out) == (status == 3)
 
 
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(1, "slurm_load_ctl_conf error: Unable to contact slurm controller"), (None, "scontrol did not answer in 15 s")],
+)
+def test_where_sodad_is_cannot_be_asked(soda: Bench, code: int | None, said: str) -> None:
+    """That is no proof that it was never started: MUNGE or slurmctld may be down."""
+
+    def failing(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+        return CompletedCommand(tuple(argv), code, b"", b"" if code is None else said.encode() + b"\nmore\n")
+
+    soda.config.write_text(NO_STORE)
+    soda.commands = failing
+    shown = soda("status", status=1)
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    for part in (said, "SODA_URL=http://HOST:6830", "/nonexistent/soda.db does not exist"):
+        assert part in shown.err
+    soda.slurm.queue = [record(7)]
+    (warning,) = soda("jobs", "--json").document["warnings"]
+    assert said in warning
+
+
 HEAD = {
     "epoch": None,
     "daemon_alive": True,
