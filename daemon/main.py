@@ -130,7 +130,7 @@ def _open_store(settings: Settings, lock: HostLock, *, create: bool) -> Store:
         StoreRemovedError: there was one, and it is lost.
     """
     try:
-        return open_store(settings.store.url, create=create)
+        return open_store(settings.store.url, create=create, guarded=True)
     except StoreMissingError as error:
         raise error.as_lost(f"sodad has had a store here ({lock.path} says so)") from error
 

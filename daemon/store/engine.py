@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from slurm_soda.daemon.store.store_failures import (
     new_store_command,
     rights_remedy,
 )
-from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
+from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
+from slurm_soda.daemon.store.store_guard import StoreGuard
 from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0001"
@@ -69,6 +70,17 @@ class StoreRemovedError(StoreUnusableError):
         )
 
 
+class StoreLogRemovedError(StoreUnusableError):
+    """The write-ahead log was removed under sodad: others write another one, which sodad does not see, nor they its own."""
+
+    def __init__(self, url: str, path: Path) -> None:
+        super().__init__(
+            f"the write-ahead log of store {url} ({path}-wal or {path}-shm) was removed while sodad had it open, so sodad "
+            "changes nothing more",
+            "systemctl restart sodad, and set again what sodactl has set since",
+        )
+
+
 class StoreMissingError(StoreError):
     """There is no store, and the caller did not want to make one."""
 
@@ -102,18 +114,31 @@ class Store:
     """As a person may see it: the password is hidden."""
     file: StoreFile | None = field(default=None, kw_only=True)
     """What was opened; ``None`` where it is no file."""
+    guard: StoreGuard | None = field(default=None, kw_only=True)
+    """Sodad's own, who has it open for long."""
 
     def check_in_place(self) -> None:
         """Make sure that what is written here is seen by whoever opens the store.
 
         Raises:
-            StoreRemovedError: the file is no longer at its path.
+            StoreRemovedError: the file is no longer at its path, or was overwritten.
+            StoreLogRemovedError: its write-ahead log is no longer there.
         """
-        if self.file is not None and not self.file.is_in_place():
+        if self.file is None:
+            return
+        loss = (self.guard or self.file).find_loss()
+        if loss is Loss.LOG_GONE:
+            raise StoreLogRemovedError(self.url, self.file.path)
+        if loss is not None:
             raise StoreRemovedError(
                 f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
                 self.file.path,
             )
+
+    def checkpoint_when_due(self) -> None:
+        """Keep the write-ahead log short; to be called again and again by whoever opened the store with a guard."""
+        if self.guard is not None:
+            self.guard.checkpoint_when_due()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -161,16 +186,18 @@ class Store:
 
     def close(self) -> None:
         """Close every pooled connection."""
-        self.engine.dispose()
+        with nullcontext() if self.guard is None else self.guard.closing():
+            self.engine.dispose()
 
 
-def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
+def open_store(url: str, *, migrate: bool = True, create: bool = True, guarded: bool = False) -> Store:
     """Open the database at ``url``, an SQLAlchemy URL such as ``sqlite:////var/lib/slurm-soda/soda.db``.
 
     Args:
         url: where the store is.
         migrate: bring an older or empty store to this version; otherwise refuse it.
         create: make an SQLite file that does not exist; otherwise refuse, and refuse to fill an empty one.
+        guarded: watch over a file, and keep its log short by :meth:`Store.checkpoint_when_due` only.
 
     Raises:
         StoreMissingError: ``create`` is false and there is no such file.
@@ -182,20 +209,21 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     shown = shown_url(parsed)
     file = _prepare_file(parsed, shown, create=create)
     try:
-        engine = _engine(parsed)
+        engine = _engine(parsed, guarded=guarded)
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
         raise StoreError(f"store {shown}: {first_line(error)}; install the driver or correct store.url") from error
     try:
         with engine.connect() as connection:
             _check_kind(connection, shown, file, create=create)
         _check_version(engine, shown, migrate=migrate)
+        guard = _guard(engine, shown, file) if guarded and file is not None else None
     except SQLAlchemyError as error:
         engine.dispose()
         raise _store_error(shown, file, error) from error
     except SodaError:
         engine.dispose()
         raise
-    return Store(engine, shown, file=file)
+    return Store(engine, shown, file=file, guard=guard)
 
 
 def store_path(url: str) -> Path | None:
@@ -255,9 +283,20 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
         ) from error
 
 
-def _engine(url: URL) -> Engine:
-    make = open_sqlite if url.get_backend_name() == "sqlite" else open_server
-    return make(url, _WRITE)
+def _engine(url: URL, *, guarded: bool) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return open_sqlite(url, _WRITE, checkpoints=not guarded)
+    return open_server(url, _WRITE)
+
+
+def _guard(engine: Engine, shown: str, file: StoreFile) -> StoreGuard | None:
+    try:
+        return StoreGuard(engine, file)
+    except FileNotFoundError:
+        return None  # on a file system without shared memory SQLite keeps no such log
+    except OSError as error:
+        found = f"the write-ahead log of store {shown} cannot be read: {error.strerror}"
+        raise StoreError(found, rights_remedy(file.path)) from error
 
 
 def _writing(engine: Engine) -> Engine:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from slurm_soda.daemon.store.store_file import log_files
+
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
 _RIGHTS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
@@ -85,9 +87,7 @@ def rights_remedy(path: Path) -> str:
 
 def ownership_commands(path: Path, uid: int) -> list[str]:
     """Commands that let a user read and write a store; none if the files and their directory are that user's."""
-    files = [
-        file for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")) if file.exists()
-    ]
+    files = [file for file in (path, *log_files(path)) if file.exists()]
     found, folder = [file.stat() for file in files], path.parent.stat()
     user, commands = _user_name(uid), []
     if folder.st_uid != uid:
