@@ -26,6 +26,7 @@ from slurm_soda.daemon.store.store_failures import (
     is_damaged,
     is_denied,
     new_store_command,
+    restore_command,
     rights_remedy,
 )
 from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
@@ -64,10 +65,11 @@ class StoreRemovedError(StoreUnusableError):
     """The store was removed or replaced under sodad, or since: nobody would see what is written now."""
 
     def __init__(self, found: str, path: Path) -> None:
-        new = f"systemctl stop sodad; {new_store_command(path)}; systemctl start sodad"
-        super().__init__(
-            found, f"put a backup at {path} and restart sodad, or, to begin with an empty store, as root: {new}"
+        restore, new = (
+            f"as root: systemctl stop sodad; {command}; systemctl start sodad"
+            for command in (restore_command(), new_store_command(path))
         )
+        super().__init__(found, f"to restore a backup, {restore}; to begin with an empty store, {new}")
 
 
 class StoreLogRemovedError(StoreUnusableError):

@@ -99,6 +99,11 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
     return commands
 
 
+def restore_command() -> str:
+    """What root runs to put a backup in the place of the store; sodad itself acts for SlurmUser where it writes."""
+    return f"{sys.prefix}/bin/sodad --restore FILE"
+
+
 def new_store_command(path: Path) -> str:
     """What root runs to make an empty store at ``path``: sodad, which is on no PATH, as SlurmUser, who owns the folder."""
     try:
@@ -127,7 +132,7 @@ def _code(error: SQLAlchemyError) -> int:
 
 def _replacement_remedy(path: Path) -> str:
     return (
-        f"stop sodad, restore the backup of {path} or move {path}* aside and run `{new_store_command(path)}` as root, and "
-        "start sodad; "
+        f"stop sodad, as root run `{restore_command()}` with a backup, or move {path}* aside and run "
+        f"`{new_store_command(path)}`, and start sodad; "
         "lost without a backup: mode and policy set by sodactl, history, attained service, old values of changed requests"
     )
