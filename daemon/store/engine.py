@@ -90,9 +90,20 @@ class StoreMissingError(StoreError):
         super().__init__(found, "sodad makes it at its first start")
         self.path = path
 
+    def as_begun(self, pid: int) -> StoreBegunError:
+        """What this means where a sodad lives that has not had the store open yet."""
+        return StoreBegunError(
+            f"{self.found}: sodad (pid {pid}) is making it",
+            "ask again in a few seconds; if store.url was changed while it ran, restart it",
+        )
+
     def as_lost(self, because: str) -> StoreRemovedError:
         """What this means where sodad is known to have had the store."""
         return StoreRemovedError(f"{self.found}, but {because}", self.path)
+
+
+class StoreBegunError(StoreError):
+    """A sodad is making the store at this moment."""
 
 
 class StoreDamagedError(StoreUnusableError):

@@ -8,7 +8,7 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreDeniedError, StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store, StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
@@ -43,8 +43,10 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, gpu_nodes: Sequence
                     check_clocks(session),
                 ]
             store.try_write()
-    except StoreMissingError as error:
-        yield CheckResult("store", "warn", error.found, "start sodad")
+    except (StoreMissingError, StoreBegunError) as error:
+        yield CheckResult(
+            "store", "warn", error.found, error.remedy if isinstance(error, StoreBegunError) else "start sodad"
+        )
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:

@@ -57,6 +57,22 @@ def test_doctor_names_the_restore_while_sodad_runs(removed: Bench) -> None:
     assert "--restore FILE" in found["store"]["remedy"]
 
 
+@pytest.mark.parametrize("empty", [True, False])
+@pytest.mark.parametrize("argv", [("status",), ("mode", "observe"), ("doctor",), ("release-all",)], ids=" ".join)
+def test_a_store_that_sodad_is_making_is_not_called_lost(
+    removed: Bench, tmp_path: Path, argv: tuple[str, ...], empty: bool
+) -> None:
+    """Its first start takes seconds; somebody who believed that the store was lost would stop it, or look for a backup."""
+    (tmp_path / "sodad.lock").write_text("4242\n\n")
+    if empty:
+        (tmp_path / "soda.db").touch()
+    shown = removed(*argv, status=None)
+    said = shown.out + shown.err
+    assert ": sodad (pid 4242) is making it" in said
+    assert "ask again in a few seconds" in said
+    assert not {"removed", "--new-store", "--restore"} & set(said.split())
+
+
 def test_without_sodad_it_is_made_at_the_first_start(removed: Bench, tmp_path: Path) -> None:
     removed.pids.clear()
     (tmp_path / "sodad.lock").write_text("4242\n")
