@@ -1,4 +1,4 @@
-"""A backup put in the place of an SQLite store, whatever is there: nothing that was there is lost, and nothing of it remains.
+"""A backup put in the place of an SQLite store, whatever is there: what was there is renamed, and none of it is mixed in.
 
 SQLite would take a write-ahead log that the old store left for that of the backup, and spoil it. The backup itself is only
 read: a copy of it is checked, and moved into place when it is sound and on the disk.

@@ -86,7 +86,7 @@ class StoreGuard:
             self._checkpoint()
             self._log = tuple(StoreFile.seen(path) for path in log_files(self._real))
             self._index = os.open(self._log[-1].path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._note()
+        self._noted_state, self._noted_content = self._look()
 
     def find_loss(self) -> Loss | None:
         """What has become of the store under us; ``None``: it is as this process and other users of SQLite left it."""
@@ -101,7 +101,7 @@ class StoreGuard:
             state = _LogState.read(self._index)
             if state.frames - state.copied >= _CHECKPOINT_FRAMES:
                 self._checkpoint()
-                self._note()
+                self._noted_state, self._noted_content = self._look()
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -138,7 +138,7 @@ class StoreGuard:
         if not all(file.is_in_place() for file in self._log):
             return Loss.LOG_GONE
         # In this order: whoever makes a checkpoint says so in the index before he writes to the file.
-        state, content = _LogState.read(self._index), self._content()
+        state, content = self._look()
         if content != self._noted_content:
             now = _LogState.read(self._index)
             if not (now.was_copied_since(self._noted_state) or self._noted_state.is_being_copied()):
@@ -150,8 +150,8 @@ class StoreGuard:
         with suppress(sqlite3.Error), owners_rights(self._real):
             cast("sqlite3.Connection", self._connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def _note(self) -> None:
-        self._noted_state, self._noted_content = _LogState.read(self._index), self._content()
+    def _look(self) -> tuple[_LogState, tuple[int, int]]:
+        return _LogState.read(self._index), self._content()
 
     def _content(self) -> tuple[int, int]:
         """What changes with every write to the file itself; zeros where it cannot be seen."""
