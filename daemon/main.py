@@ -50,6 +50,7 @@ from slurm_soda.daemon.store.engine import (
     open_store,
     store_path,
 )
+from slurm_soda.daemon.store.restore import restore_store
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
@@ -78,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = _settings(arguments)
         set_up_logging(settings.log_level)
         with HostLock(Path(settings.state_dir)) as lock:
+            if arguments.restore is not None:
+                return _restore(settings, arguments.restore.absolute(), lock)
             return _serve(settings, arguments, lock)
     except (SodaError, PolicyError) as error:
         sys.stderr.write(f"sodad: {error}\n")
@@ -93,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
     parser.add_argument("--once", action="store_true", help="run one cycle and leave")
     parser.add_argument("--new-store", action="store_true", help="make an empty store where one was lost, and leave")
+    parser.add_argument(
+        "--restore", type=Path, metavar="FILE", help="put a backup in the place of the store, and leave"
+    )
     parser.add_argument("--mode", choices=MODES, help="overrides mode of the configuration file")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log_level")
     parser.add_argument("--version", action="version", version=f"slurm-soda {version('slurm-soda')}")
@@ -125,6 +131,22 @@ def _serve(settings: Settings, arguments: argparse.Namespace, lock: HostLock) ->
         return _schedule(settings, arguments, store, lock)
 
 
+def _restore(settings: Settings, backup: Path, lock: HostLock) -> int:
+    """Put a backup in the place of the store.
+
+    Raises:
+        SodaError: the store is no file, or the backup was not restored.
+    """
+    path = store_path(settings.store.url)
+    if path is None:
+        raise SodaError("store.url names no file, so there is none to restore; use the tools of its database server")
+    aside = restore_store(backup, path)
+    lock.note_store(path)
+    there = f"; what was there is now {aside}" if aside is not None else ""
+    sys.stderr.write(f"sodad: {path} is restored from {backup}{there}; start sodad\n")
+    return 0
+
+
 def _open_store(settings: Settings, lock: HostLock, *, create: bool) -> Store:
     """The store; made where sodad has never had one, because an empty one would forget what admins and sodad have set.
 
@@ -132,7 +154,7 @@ def _open_store(settings: Settings, lock: HostLock, *, create: bool) -> Store:
         StoreRemovedError: there was one, and it is lost.
     """
     try:
-        return open_store(settings.store.url, create=create)
+        return open_store(settings.store.url, create=create, guarded=True)
     except StoreMissingError as error:
         raise error.as_lost(f"sodad has had a store here ({lock.path} says so)") from error
 

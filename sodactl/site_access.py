@@ -100,10 +100,13 @@ class SiteAccess:
         try:
             store = open_store(self.settings.store.url, migrate=False, create=False)
         except StoreMissingError as error:
-            if pid := self.local_daemon_pid():
+            had, pid = had_store(Path(self.settings.state_dir), error.path), self.local_daemon_pid()
+            if pid and not had:
+                raise error.as_begun(pid) from error
+            if pid:
                 because = f"sodad (pid {pid}) runs: it was removed under it, and sodad changes nothing more"
                 raise error.as_lost(because) from error
-            if had_store(Path(self.settings.state_dir), error.path):
+            if had:
                 raise error.as_lost("sodad has had a store here: it was removed") from error
             raise
         try:

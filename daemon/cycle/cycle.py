@@ -79,6 +79,7 @@ class CycleRunner:
         self.actor.begin_cycle()
         try:
             self._context.store.check_in_place()
+            self._context.store.checkpoint_when_due()
             self._context.lease.renew()
             if self._stale:
                 self._state = self._recall(self._state)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ from slurm_soda.daemon.store.store_failures import (
     is_damaged,
     is_denied,
     new_store_command,
+    restore_command,
     rights_remedy,
 )
-from slurm_soda.daemon.store.store_file import StoreFile, sqlite_path
+from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
+from slurm_soda.daemon.store.store_guard import StoreGuard
 from slurm_soda.slurm_ext.errors import SodaError
 
 SCHEMA_VERSION = "0001"
@@ -63,9 +65,21 @@ class StoreRemovedError(StoreUnusableError):
     """The store was removed or replaced under sodad, or since: nobody would see what is written now."""
 
     def __init__(self, found: str, path: Path) -> None:
-        new = f"systemctl stop sodad; {new_store_command(path)}; systemctl start sodad"
+        restore, new = (
+            f"as root: systemctl stop sodad; {command}; systemctl start sodad"
+            for command in (restore_command(), new_store_command(path))
+        )
+        super().__init__(found, f"to restore a backup, {restore}; to begin with an empty store, {new}")
+
+
+class StoreLogRemovedError(StoreUnusableError):
+    """The write-ahead log was removed under sodad: others write another one, which sodad does not see, nor they its own."""
+
+    def __init__(self, url: str, path: Path) -> None:
         super().__init__(
-            found, f"put a backup at {path} and restart sodad, or, to begin with an empty store, as root: {new}"
+            f"the write-ahead log of store {url} ({path}-wal or {path}-shm) was removed while sodad had it open, so sodad "
+            "changes nothing more",
+            "systemctl restart sodad, and set again what sodactl has set since",
         )
 
 
@@ -76,9 +90,20 @@ class StoreMissingError(StoreError):
         super().__init__(found, "it is on the controller, where sodad makes it at its first start")
         self.path = path
 
+    def as_begun(self, pid: int) -> StoreBegunError:
+        """What this means where a sodad lives that has not had the store open yet."""
+        return StoreBegunError(
+            f"{self.found}: sodad (pid {pid}) is making it",
+            "ask again in a few seconds; if store.url was changed while it ran, restart it",
+        )
+
     def as_lost(self, because: str) -> StoreRemovedError:
         """What this means where sodad is known to have had the store."""
         return StoreRemovedError(f"{self.found}, but {because}", self.path)
+
+
+class StoreBegunError(StoreError):
+    """A sodad is making the store at this moment."""
 
 
 class StoreDamagedError(StoreUnusableError):
@@ -102,18 +127,31 @@ class Store:
     """As a person may see it: the password is hidden."""
     file: StoreFile | None = field(default=None, kw_only=True)
     """What was opened; ``None`` where it is no file."""
+    guard: StoreGuard | None = field(default=None, kw_only=True)
+    """Sodad's own, who has it open for long."""
 
     def check_in_place(self) -> None:
         """Make sure that what is written here is seen by whoever opens the store.
 
         Raises:
-            StoreRemovedError: the file is no longer at its path.
+            StoreRemovedError: the file is no longer at its path, or was overwritten.
+            StoreLogRemovedError: its write-ahead log is no longer there.
         """
-        if self.file is not None and not self.file.is_in_place():
+        if self.file is None:
+            return
+        loss = (self.guard or self.file).find_loss()
+        if loss is Loss.LOG_GONE:
+            raise StoreLogRemovedError(self.url, self.file.path)
+        if loss is not None:
             raise StoreRemovedError(
                 f"store {self.url} was removed or replaced while sodad had it open, so sodad changes nothing more",
                 self.file.path,
             )
+
+    def checkpoint_when_due(self) -> None:
+        """Keep the write-ahead log short; to be called again and again by whoever opened the store with a guard."""
+        if self.guard is not None:
+            self.guard.checkpoint_when_due()
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -161,16 +199,18 @@ class Store:
 
     def close(self) -> None:
         """Close every pooled connection."""
-        self.engine.dispose()
+        with nullcontext() if self.guard is None else self.guard.closing():
+            self.engine.dispose()
 
 
-def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
+def open_store(url: str, *, migrate: bool = True, create: bool = True, guarded: bool = False) -> Store:
     """Open the database at ``url``, an SQLAlchemy URL such as ``sqlite:////var/lib/slurm-soda/soda.db``.
 
     Args:
         url: where the store is.
         migrate: bring an older or empty store to this version; otherwise refuse it.
         create: make an SQLite file that does not exist; otherwise refuse, and refuse to fill an empty one.
+        guarded: watch over a file, and keep its log short by :meth:`Store.checkpoint_when_due` only.
 
     Raises:
         StoreMissingError: ``create`` is false and there is no such file.
@@ -182,20 +222,21 @@ def open_store(url: str, *, migrate: bool = True, create: bool = True) -> Store:
     shown = shown_url(parsed)
     file = _prepare_file(parsed, shown, create=create)
     try:
-        engine = _engine(parsed)
+        engine = _engine(parsed, guarded=guarded)
     except (ImportError, NoSuchModuleError, ArgumentError) as error:
         raise StoreError(f"store {shown}: {first_line(error)}; install the driver or correct store.url") from error
     try:
         with engine.connect() as connection:
             _check_kind(connection, shown, file, create=create)
         _check_version(engine, shown, migrate=migrate)
+        guard = _guard(engine, shown, file) if guarded and file is not None else None
     except SQLAlchemyError as error:
         engine.dispose()
         raise _store_error(shown, file, error) from error
     except SodaError:
         engine.dispose()
         raise
-    return Store(engine, shown, file=file)
+    return Store(engine, shown, file=file, guard=guard)
 
 
 def store_path(url: str) -> Path | None:
@@ -255,9 +296,20 @@ def _prepare_file(url: URL, shown: str, *, create: bool) -> StoreFile | None:
         ) from error
 
 
-def _engine(url: URL) -> Engine:
-    make = open_sqlite if url.get_backend_name() == "sqlite" else open_server
-    return make(url, _WRITE)
+def _engine(url: URL, *, guarded: bool) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return open_sqlite(url, _WRITE, checkpoints=not guarded)
+    return open_server(url, _WRITE)
+
+
+def _guard(engine: Engine, shown: str, file: StoreFile) -> StoreGuard | None:
+    try:
+        return StoreGuard(engine, file)
+    except FileNotFoundError:
+        return None  # on a file system without shared memory SQLite keeps no such log
+    except OSError as error:
+        found = f"the write-ahead log of store {shown} cannot be read: {error.strerror}"
+        raise StoreError(found, rights_remedy(file.path)) from error
 
 
 def _writing(engine: Engine) -> Engine:

@@ -23,12 +23,13 @@ _SYNCHRONOUS = "FULL"
 """A change must be on disk before Slurm is told of it, whatever happens to the machine next."""
 
 
-def open_sqlite(url: URL, write_option: str) -> Engine:
+def open_sqlite(url: URL, write_option: str, *, checkpoints: bool = True) -> Engine:
     """An engine for a database in a file, or in memory.
 
     Args:
         url: of the database.
         write_option: execution option of connections that write.
+        checkpoints: whether a write that makes the log long copies it into the file; the last connection does in any case.
     """
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_MS / 1000})
     path = sqlite_path(url)
@@ -40,6 +41,8 @@ def open_sqlite(url: URL, write_option: str) -> Engine:
             with owners_rights(path):
                 connection = _connect_existing(dialect, arguments, options)
                 _prepare_connection(cast("sqlite3.Connection", connection))
+                if not checkpoints:
+                    cast("sqlite3.Connection", connection).execute("PRAGMA wal_autocheckpoint=0")
             return connection
 
         event.listen(engine, "do_connect", connect)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from slurm_soda.daemon.store.store_file import log_files
+
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
 _RIGHTS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
@@ -85,9 +87,7 @@ def rights_remedy(path: Path) -> str:
 
 def ownership_commands(path: Path, uid: int) -> list[str]:
     """Commands that let a user read and write a store; none if the files and their directory are that user's."""
-    files = [
-        file for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")) if file.exists()
-    ]
+    files = [file for file in (path, *log_files(path)) if file.exists()]
     found, folder = [file.stat() for file in files], path.parent.stat()
     user, commands = _user_name(uid), []
     if folder.st_uid != uid:
@@ -97,6 +97,11 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
     if any(one.st_mode & 0o600 != 0o600 for one in found):
         commands.append(f"chmod u+rw {path}*")
     return commands
+
+
+def restore_command() -> str:
+    """What root runs to put a backup in the place of the store; sodad itself acts for SlurmUser where it writes."""
+    return f"{sys.prefix}/bin/sodad --restore FILE"
 
 
 def new_store_command(path: Path) -> str:
@@ -127,7 +132,7 @@ def _code(error: SQLAlchemyError) -> int:
 
 def _replacement_remedy(path: Path) -> str:
     return (
-        f"stop sodad, restore the backup of {path} or move {path}* aside and run `{new_store_command(path)}` as root, and "
-        "start sodad; "
+        f"stop sodad, as root run `{restore_command()}` with a backup, or move {path}* aside and run "
+        f"`{new_store_command(path)}`, and start sodad; "
         "lost without a backup: mode and policy set by sodactl, history, attained service, old values of changed requests"
     )

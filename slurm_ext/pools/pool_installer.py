@@ -65,6 +65,8 @@ class PoolChangeOutcome:
     leaving: tuple[str, ...] = ()
     """Partitions that stay until the jobs that run in them have ended."""
     problems: tuple[str, ...] = ()
+    record_removed: bool = False
+    """Routes and record, which were there, are gone: the pools are taken back as a whole."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class PoolInstaller:
                 self._write_include(record.include_path, {})
                 remove_state_file(self.state_dir / POOLS_RECORD_NAME)
             steps = tuple(PartitionChange("retire", name, {}, record.sent[name]) for name in ours)
-            return replace(outcome, steps=steps)
+            return replace(outcome, steps=steps, record_removed=not left)
 
     def _steps(
         self, record: PoolsRecord | None, wanted: WantedPools, present: Mapping[str, SlurmPartition], *, force: bool

@@ -8,7 +8,7 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreDeniedError, StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store, StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id
@@ -54,12 +54,12 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                     check_clocks(session),
                 ]
             store.try_write()
-    except StoreMissingError as error:
+    except (StoreMissingError, StoreBegunError) as error:
         if not runs_slurmctld(config, site.context.host()):
             yield CheckResult("store", "skip", f"{error.found} here", "run doctor on the controller")
             yield _check_daemon_as_users_see_it(site)
             return
-        yield CheckResult("store", "warn", error.found, _START)
+        yield CheckResult("store", "warn", error.found, error.remedy if isinstance(error, StoreBegunError) else _START)
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:

@@ -55,6 +55,7 @@ def outcome_document(done: PoolChangeOutcome) -> Document:
         "moved": list(done.moved),
         "leaving": list(done.leaving),
         "problems": list(done.problems),
+        "record_removed": done.record_removed,
     }
 
 

@@ -40,7 +40,8 @@ def print_outcome(document: Document) -> None:
     """What was done."""
     for line in document["warnings"]:
         output.warn(line)
-    _steps(document, "nothing to change")
+    gone = "Slurm had none of the pool partitions any more; the routes and the record of the pools were removed"
+    _steps(document, gone if document["record_removed"] else "nothing to change")
     if document["moved"]:
         output.print_line(f"{len(document['moved'])} waiting jobs were moved to other partitions")
     if document["leaving"]:

@@ -159,8 +159,8 @@ class Daemon:
     ) -> None:
         self.slurm = slurm
         killer = killer or Killer()
-        plain = open_store(store_url(path))
-        self.store = MortalStore(plain.engine, plain.url, killer, file=plain.file)
+        plain = open_store(store_url(path), guarded=True)
+        self.store = MortalStore(plain.engine, plain.url, killer, file=plain.file, guard=plain.guard)
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
         client, completion = MortalClient(slurm, killer), AccountingLookup(ask, 0.0)

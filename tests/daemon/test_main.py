@@ -176,7 +176,7 @@ def test_a_start_without_the_store_that_was_makes_no_empty_one(
     status, stderr = sodad()
     assert status == EXIT_STORE_UNUSABLE, "systemd does not start it again"
     assert stderr.count("\n") == 1
-    for part in ("soda.db", "sodad has had a store here", f"put a backup at {site}/soda.db", "sodad --new-store"):
+    for part in ("soda.db", "sodad has had a store here", "/sodad --restore FILE;", "sodad --new-store"):
         assert part in stderr
     assert (site / "soda.db").exists() == (lost == "emptied")
     if lost == "emptied":
@@ -256,7 +256,13 @@ def test_a_damaged_store_stops_it_for_good_and_says_what_to_do(
     status, stderr = sodad()
     assert status == EXIT_STORE_UNUSABLE, "systemd does not start it again"
     assert stderr.count("\n") == 1
-    for part in ("malformed", "stop sodad, restore the backup", f"move {site}/soda.db* aside", "lost"):
+    for part in (
+        "malformed",
+        "stop sodad",
+        "/sodad --restore FILE` with a backup",
+        f"move {site}/soda.db* aside",
+        "lost",
+    ):
         assert part in stderr
 
 

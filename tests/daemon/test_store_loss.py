@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,19 @@ def remove_folder(store: Path) -> None:
     shutil.rmtree(store.parent)
 
 
+def overwrite(store: Path) -> None:
+    """With what it holds: nothing in it tells the copy from the store."""
+    copy = store.with_name("copy.db")
+    with closing(sqlite3.connect(store)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    store.write_bytes(copy.read_bytes())
+
+
+def remove_log(store: Path) -> None:
+    for file in store.parent.glob("soda.db-*"):
+        file.unlink()
+
+
 def preempting(slurm: FakeSlurm, daemon: Start) -> Daemon:
     """A daemon that would preempt job 1 in its next cycle."""
     slurm.submit(1, gpus=4, work_s=500.0)
@@ -42,7 +57,7 @@ def preempting(slurm: FakeSlurm, daemon: Start) -> Daemon:
     return sodad
 
 
-@pytest.mark.parametrize("lose", [remove, replace, remove_folder])
+@pytest.mark.parametrize("lose", [remove, replace, remove_folder, overwrite, remove_log])
 def test_without_its_store_sodad_changes_nothing_more(
     slurm: FakeSlurm, daemon: Start, fresh_store: Path, lose: Callable[[Path], None]
 ) -> None:
@@ -51,13 +66,14 @@ def test_without_its_store_sodad_changes_nothing_more(
     before: list[SlurmJob] = slurm.jobs()
     reports = [sodad.run() for _ in range(3)]
     for report in reports:
-        assert "soda.db was removed or replaced" in report.error
-        assert "restart sodad" in report.error
+        assert ("log of store" if lose is remove_log else "soda.db was removed or replaced") in report.error
+        assert ("restart sodad" if lose is remove_log else "/sodad --restore FILE; systemctl start") in report.error
         assert (report.sent, report.acts) == (0, False)
     assert slurm.jobs() == before
     sodad.store.close()
-    assert "soda.db" in sodad.run().error
-    assert slurm.jobs() == before
+    if lose in (remove, replace, remove_folder):
+        assert "soda.db" in sodad.run().error
+        assert slurm.jobs() == before
     sodad.cycles.close()
 
 

@@ -73,6 +73,19 @@ def test_apply_status_and_revert(soda: Bench, folder: Path) -> None:
     assert soda("pools", "revert").out == "nothing to change\n"
 
 
+def test_a_revert_of_partitions_that_vanished_says_what_it_removed(soda: Bench, folder: Path) -> None:
+    """As after a start of slurmctld whose slurm.conf no longer includes them."""
+    soda("pools", "apply")
+    for name in set(scontrol(soda).partitions) - {"gpu"}:
+        del scontrol(soda).partitions[name]
+    assert soda("pools", "revert").out == (
+        "Slurm had none of the pool partitions any more; the routes and the record of the pools were removed\n"
+    )
+    assert not (folder / "pools.json").exists()
+    document = soda("pools", "revert", "--json").document
+    assert (document["steps"], document["record_removed"]) == ([], False)
+
+
 def test_jobs_from_before_are_moved_where_asked_for_and_that_is_recorded(soda: Bench, folder: Path) -> None:
     small = {"partition": "gpu", "gpus": 1, "gpus_per_node": 1, "tres_per_node": "gres/gpu:1"}
     cpu = {"partition": "gpu", "gpus": 0, "gpus_per_node": 0}

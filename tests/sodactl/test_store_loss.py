@@ -35,30 +35,47 @@ def removed(soda: Bench, tmp_path: Path) -> Bench:
         file.unlink()
     config = soda.config.read_text()
     soda.config.write_text(f'state_dir = "{tmp_path}"\n{config}[api]\nurl = "http://127.0.0.1:1"\n')
-    (tmp_path / "sodad.lock").write_text("4242\n")
+    (tmp_path / "sodad.lock").write_text(f"4242\nstore {tmp_path}/soda.db\n")
     return soda
 
 
 @pytest.mark.parametrize("argv", [("mode", "observe"), ("mode",), ("undo", "--last", "1"), ("status",)], ids=" ".join)
-def test_commands_say_restart_while_sodad_runs(removed: Bench, argv: tuple[str, ...]) -> None:
+def test_commands_name_the_restore_while_sodad_runs(removed: Bench, argv: tuple[str, ...]) -> None:
     said = removed(*argv, status=1).err
     assert "does not exist, but sodad (pid 4242) runs" in said
-    assert "restart sodad" in said
+    assert "--restore FILE" in said
     assert "first start" not in said
 
 
-def test_release_all_says_restart_while_sodad_runs(removed: Bench) -> None:
-    assert "restart sodad" in removed("release-all").err
+def test_release_all_names_the_restore_while_sodad_runs(removed: Bench) -> None:
+    assert "--restore FILE" in removed("release-all").err
 
 
-def test_doctor_says_restart_while_sodad_runs(removed: Bench) -> None:
+def test_doctor_names_the_restore_while_sodad_runs(removed: Bench) -> None:
     found = {one["check"]: one for one in removed("doctor", "--json", status=1).document["findings"]}
     assert found["store"]["state"] == "fail"
-    assert "restart sodad" in found["store"]["remedy"]
+    assert "--restore FILE" in found["store"]["remedy"]
 
 
-def test_without_sodad_it_is_made_at_the_first_start(removed: Bench) -> None:
+@pytest.mark.parametrize("empty", [True, False])
+@pytest.mark.parametrize("argv", [("status",), ("mode", "observe"), ("doctor",), ("release-all",)], ids=" ".join)
+def test_a_store_that_sodad_is_making_is_not_called_lost(
+    removed: Bench, tmp_path: Path, argv: tuple[str, ...], empty: bool
+) -> None:
+    """Its first start takes seconds; somebody who believed that the store was lost would stop it, or look for a backup."""
+    (tmp_path / "sodad.lock").write_text("4242\n\n")
+    if empty:
+        (tmp_path / "soda.db").touch()
+    shown = removed(*argv, status=None)
+    said = shown.out + shown.err
+    assert ": sodad (pid 4242) is making it" in said
+    assert "ask again in a few seconds" in said
+    assert not {"removed", "--new-store", "--restore"} & set(said.split())
+
+
+def test_without_sodad_it_is_made_at_the_first_start(removed: Bench, tmp_path: Path) -> None:
     removed.pids.clear()
+    (tmp_path / "sodad.lock").write_text("4242\n")
     assert "sodad makes it at its first start" in removed("mode", "observe", status=1).err
 
 
@@ -68,7 +85,7 @@ def test_without_sodad_a_store_that_was_here_is_lost(removed: Bench, tmp_path: P
     said = removed("mode", "observe", status=1).err
     for part in (
         "does not exist, but sodad has had a store here",
-        f"put a backup at {tmp_path}/soda.db",
+        f"as root: systemctl stop sodad; {sys.prefix}/bin/sodad --restore FILE; systemctl start sodad",
         "--new-store",
     ):
         assert part in said
@@ -84,7 +101,7 @@ def test_the_remedy_runs_as_it_is_written(removed: Bench, tmp_path: Path) -> Non
     user = pwd.getpwuid(os.geteuid()).pw_name
     command = f"runuser -u {user} -- {sys.prefix}/bin/sodad --new-store"
     assert f"as root: systemctl stop sodad; {command}; systemctl start sodad" in findings(removed)["store"]["remedy"]
-    assert f"run `{command}` as root" in explain_failure(damage(), tmp_path / "soda.db")[1]
+    assert f"aside and run `{command}`, and start" in explain_failure(damage(), tmp_path / "soda.db")[1]
 
 
 @pytest.mark.parametrize("spoil", ["newer", "foreign"])
