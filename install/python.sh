@@ -52,6 +52,9 @@ for one in $roles; do
     esac
 done
 
+# What a killed one left takes room that this one needs.
+rm -rf "$store"/.work.*
+for made in "$store"/packages.*; do [ -e "$made/key" ] || rm -rf "$made"; done
 # Here, and all that pip makes, so that what a kill leaves is found by the next installation.
 work=$(mktemp -d "$store/.work.XXXXXX")
 export TMPDIR="$work"

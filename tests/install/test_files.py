@@ -60,6 +60,24 @@ def test_files_of_a_role(role: str, files: set[str]) -> None:
     assert f"install/python.sh '{role or 'all'}' '/prefix'" in commands(role)
 
 
+@pytest.mark.parametrize("earlier", [True, False])
+def test_what_is_installed_is_renewed_too(tmp_path: Path, earlier: bool) -> None:
+    """ROLE=agent on a controller; earlier releases kept no list of roles, their commands told them."""
+    if earlier:
+        for name in ("bin/sodad", "bin/sodactl", "lib/python3.11/site-packages/psycopg/__init__.py"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+    else:
+        current = tmp_path / "lib/slurm-soda/current"
+        current.mkdir(parents=True)
+        (current / "roles").write_text("controller\npostgresql\n")
+    known = subprocess.run([TOP / "install/installed.sh", tmp_path], capture_output=True, text=True, check=True).stdout
+    assert known.split() == ["controller", "postgresql"]
+    make = ["make", "-n", "-C", TOP, "install", "ROLE=agent", f"PREFIX={tmp_path}", f"PYTHON={sys.executable}"]
+    done = subprocess.run(make, capture_output=True, text=True, check=True).stdout
+    assert all(name in done for name in NODE | CONTROLLER | EVERYWHERE)
+
+
 @pytest.mark.parametrize("role", ["all", "controller"])
 def test_the_controllers_state_is_slurms(role: str) -> None:
     assert "install -d -o 'slurm' -g 'slurm' -m 755 /var/lib/slurm-soda\n" in commands(role)

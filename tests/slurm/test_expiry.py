@@ -113,6 +113,24 @@ def test_lifts_end_where_the_state_directory_was_emptied(site: DaemonSite) -> No
     site.wait(lambda: lifts(site) == 0, "the lifts of a dead sodad are gone", 60)
 
 
+def test_lifts_end_where_the_package_is_gone(site: DaemonSite) -> None:
+    """Slurm's own commands do it; of a job that is held, whose SiteFactor Slurm does not tell, too."""
+    held = site.train("carol", 1, 300, consents=False, asks=("--hold",))
+    site.cluster.exec("root", ("scontrol", "update", f"jobid={held}", "SiteFactor=77")).check()
+    current = "/opt/slurm-soda/lib/slurm-soda/current"
+    site.cluster.exec("root", ("mv", current, f"{current}.away")).check()
+    try:
+        site.cluster.kill("sodad", restart=False)
+        site.wait(lambda: lifts(site) == 0, "the lifts of a dead sodad are gone", 60)
+        site.cluster.exec("root", ("test", "-e", "/var/lib/slurm-soda/lifts-released")).check()
+        assert "lifts are taken back without it" in site.cluster.logs(20)["ctl/sodad"]
+        site.cluster.exec("root", ("scontrol", "release", str(held))).check()
+        site.wait(lambda: site.shown(held, "Reason") not in ("JobHeldUser", "None"), "Slurm has looked at the job")
+        assert lifts(site) == 0
+    finally:
+        site.cluster.exec("root", ("mv", f"{current}.away", current)).check()
+
+
 SAVES_SLOWLY = "#!/bin/bash\ntrap 'trap \"\" USR1; sleep 15; exit 75' USR1\nwhile :; do sleep 0.2; done\n"
 
 

@@ -107,6 +107,33 @@ def site(cluster: ContainerCluster) -> Iterator[Site]:
         yield site
 
 
+LINKED = """
+mkdir -p /etc/slurm/prolog.d /etc/slurm/epilog.d
+for hook in prolog epilog; do ln -sf /opt/slurm-soda/libexec/$hook /etc/slurm/$hook.d/50-soda; done
+sed -i.before 's|^Prolog=.*|Prolog=/etc/slurm/prolog.d/*|; s|^Epilog=.*|Epilog=/etc/slurm/epilog.d/*|' /etc/slurm/slurm.conf
+"""
+
+
+def test_links_to_the_hooks(site: Site) -> None:
+    """As docs/node.md has them, in directories of hooks."""
+    hosts = ("ctl", "n1", "n2")
+    for host in hosts:
+        site.cluster.exec("root", ("sh", "-c", LINKED), node=host).check()
+    try:
+        site.cluster.exec("root", ("scontrol", "reconfigure")).check()
+        job_id = site.submit("sleep 1", "--nodelist=n1")
+        site.wait_closed(job_id)
+        heard = site.heard()
+        assert (job_id, 0, "n1") in heard.opened
+        assert (job_id, 0, "n1") in heard.closed
+    finally:
+        for host in hosts:
+            site.cluster.exec(
+                "root", ("mv", "/etc/slurm/slurm.conf.before", "/etc/slurm/slurm.conf"), node=host
+            ).check()
+        site.cluster.exec("root", ("scontrol", "reconfigure")).check()
+
+
 def test_an_impostor_on_sodads_port_takes_nothing_out_of_a_spool(cluster: ContainerCluster) -> None:
     site, kept = Site(cluster), "/tmp/impostor.jsonl"
     with site.controller("alice", kept):
