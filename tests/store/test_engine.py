@@ -215,7 +215,7 @@ def test_a_reader_does_not_migrate(tmp_path: Path) -> None:
 
 
 def test_a_reader_does_not_create(tmp_path: Path) -> None:
-    with pytest.raises(StoreMissingError, match="does not exist; sodad makes it"):
+    with pytest.raises(StoreMissingError, match="does not exist; it is on the controller, where sodad makes it"):
         open_store(f"sqlite:///{tmp_path}/soda.db", migrate=False, create=False)
     assert list(tmp_path.iterdir()) == []
 
