@@ -55,11 +55,12 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                 ]
             store.try_write()
     except (StoreMissingError, StoreBegunError) as error:
-        if not runs_slurmctld(config, site.context.host()):
+        begun = isinstance(error, StoreBegunError)
+        if not begun and not runs_slurmctld(config, site.context.host()):
             yield CheckResult("store", "skip", f"{error.found} here", "run doctor on the controller")
             yield _check_daemon_as_users_see_it(site)
             return
-        yield CheckResult("store", "warn", error.found, error.remedy if isinstance(error, StoreBegunError) else _START)
+        yield CheckResult("store", "warn", error.found, error.remedy if begun else _START)
         yield check_site_factors(None, site, config)
         return
     except StoreError as error:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -166,7 +166,7 @@ def test_a_priority_that_slurm_has_not_computed_yet_tells_no_site_factor() -> No
 def test_a_priority_plugin_without_site_factors() -> None:
     """Slurm 24.11; 22.05 has the same words."""
 
-    def sprio(argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str]) -> CompletedCommand:
+    def sprio(argv: Sequence[str], **_: object) -> CompletedCommand:
         said = b"You are not running a supported priority plugin\n(priority/basic).\nOnly 'priority/multifactor'\n"
         return CompletedCommand(tuple(argv), 1, b"", said)
 

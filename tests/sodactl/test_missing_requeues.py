@@ -70,13 +70,12 @@ def test_a_lift_that_it_had_does_not_come_back_with_it(site: Bench) -> None:
         replace(SAVED, state="COMPLETED", exit_code="0:0"),
         replace(SAVED, state="CANCELLED"),
         replace(SAVED, state="TIMEOUT"),
-        replace(SAVED, end_s=NOW_S - 60),
         replace(SAVED, restarts=1, submit_s=NOW_S - 30),
         replace(SAVED, submit_s=SUBMIT_S - 5),
         replace(SAVED, state="RUNNING"),
         replace(SAVED, hints=Hints(checkpoint_signal="TERM")),
     ],
-    ids=["success", "cancelled", "time limit", "before it", "next run", "another job", "runs", "TERM"],
+    ids=["success", "cancelled", "time limit", "next run", "another job", "runs", "TERM"],
 )
 @pytest.mark.parametrize("command", [AUTOMATIC, ("release-all",)])
 def test_others_are_not(site: Bench, shown: object, command: tuple[str, ...]) -> None:
@@ -86,6 +85,16 @@ def test_others_are_not(site: Bench, shown: object, command: tuple[str, ...]) ->
             session.get_one(Preemption, 1).phase = "intended"
     unfinished = command == ("release-all",) and getattr(shown, "state", None) == "RUNNING"
     site(*command, status=1 if unfinished else 0)
+    assert site.slurm.requeued == []
+
+
+@pytest.mark.parametrize("command", [AUTOMATIC, ("release-all",)])
+def test_one_that_had_ended_before_its_signal_was_to_be_sent_is_not(site: Bench, command: tuple[str, ...]) -> None:
+    """Whether Slurm took the signal nobody knows."""
+    site.slurm.queue = [replace(SAVED, end_s=NOW_S - 60)]
+    with site.store.write() as session:
+        session.get_one(Preemption, 1).phase = "intended"
+    site(*command)
     assert site.slurm.requeued == []
 
 
