@@ -42,15 +42,9 @@ from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
-from slurm_soda.daemon.store.engine import (
-    Store,
-    StoreError,
-    StoreMissingError,
-    StoreUnusableError,
-    open_store,
-    store_path,
-)
+from slurm_soda.daemon.store.engine import Store, open_store, store_path
 from slurm_soda.daemon.store.restore import restore_store
+from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError, StoreUnusableError
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError

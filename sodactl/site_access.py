@@ -17,7 +17,8 @@ import click
 
 from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
 from slurm_soda.daemon.cycle.epoch import had_store, lock_owner
-from slurm_soda.daemon.store.engine import Store, StoreMissingError, open_store
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, LocalCommandRunner
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQueueFullError, ReportWriter
 from slurm_soda.daemon.config import ApiSettings
-from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.wire.core_tuning import ReportAnswer
 from slurm_soda.wire.errors import MungeError, RecordError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, KNOWN_HEADER, Munge

@@ -32,7 +32,8 @@ from slurm_soda.daemon.store.agent_reports import (
     store_report,
     without_records,
 )
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.core_tuning import CoreOrder, ReportAnswer
 from slurm_soda.wire.records import NodeReport

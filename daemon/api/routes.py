@@ -33,8 +33,9 @@ from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import MAX_FITS, CpuFitFilters, read_cpu_fit_report
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import store_now_s
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
 

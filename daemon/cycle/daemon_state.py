@@ -20,7 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
 from slurm_soda.daemon.store.preemptions import (
@@ -29,6 +29,7 @@ from slurm_soda.daemon.store.preemptions import (
     refused_runs,
     save_vain_preemptions,
 )
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.client import SlurmClient
 
 REFUSALS_FOR_S = 86_400.0

@@ -30,8 +30,8 @@ from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import save_proposals
-from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState

@@ -15,8 +15,9 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.queries import put_admin_setting
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy

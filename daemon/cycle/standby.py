@@ -16,8 +16,9 @@ from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cycle.epoch import AnotherDaemonError, Leader, begin_epoch, find_leader
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import store_now_s
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.scheduling import Epoch, Standby
 
 POLL_S = 2.0

@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.retention import PRUNED_TABLES, delete_rows, find_old_rows
+from slurm_soda.daemon.store.store_errors import StoreError
 
 DAY_S = 86_400.0
 

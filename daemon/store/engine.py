@@ -20,13 +20,22 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import open_server, shown_url
 from slurm_soda.daemon.store.sqlite_engine import open_sqlite
+from slurm_soda.daemon.store.store_errors import (
+    StoreDamagedError,
+    StoreDeniedError,
+    StoreError,
+    StoreForeignError,
+    StoreLogRemovedError,
+    StoreMissingError,
+    StoreRemovedError,
+    StoreUnusableError,
+    StoreVersionError,
+)
 from slurm_soda.daemon.store.store_failures import (
     explain_failure,
     first_line,
     is_damaged,
     is_denied,
-    new_store_command,
-    restore_command,
     rights_remedy,
 )
 from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
@@ -43,79 +52,6 @@ _WRITE = "soda_write"
 _VERSION_TABLE = "alembic_version"
 _OWN_TABLES = {"epoch", "admin_setting"}
 """Every version of a store has these."""
-
-
-class StoreError(SodaError):
-    """The store cannot be opened or used; names the database and the remedy."""
-
-    def __init__(self, found: str, remedy: str = "") -> None:
-        super().__init__("; ".join(filter(None, (found, remedy))))
-        self.found, self.remedy = found, remedy
-
-
-class StoreDeniedError(StoreError):
-    """This user may not read the store, or not write it."""
-
-
-class StoreUnusableError(StoreError):
-    """Only a person can help: starting sodad again changes nothing."""
-
-
-class StoreRemovedError(StoreUnusableError):
-    """The store was removed or replaced under sodad, or since: nobody would see what is written now."""
-
-    def __init__(self, found: str, path: Path) -> None:
-        restore, new = (
-            f"as root: systemctl stop sodad; {command}; systemctl start sodad"
-            for command in (restore_command(), new_store_command(path))
-        )
-        super().__init__(found, f"to restore a backup, {restore}; to begin with an empty store, {new}")
-
-
-class StoreLogRemovedError(StoreUnusableError):
-    """The write-ahead log was removed under sodad: others write another one, which sodad does not see, nor they its own."""
-
-    def __init__(self, url: str, path: Path) -> None:
-        super().__init__(
-            f"the write-ahead log of store {url} ({path}-wal or {path}-shm) was removed while sodad had it open, so sodad "
-            "changes nothing more",
-            "systemctl restart sodad, and set again what sodactl has set since",
-        )
-
-
-class StoreMissingError(StoreError):
-    """There is no store, and the caller did not want to make one."""
-
-    def __init__(self, found: str, path: Path) -> None:
-        super().__init__(found, "it is on the controller, where sodad makes it at its first start")
-        self.path = path
-
-    def as_begun(self, pid: int) -> StoreBegunError:
-        """What this means where a sodad lives that has not had the store open yet."""
-        return StoreBegunError(
-            f"{self.found}: sodad (pid {pid}) is making it",
-            "ask again in a few seconds; if store.url was changed while it ran, restart it",
-        )
-
-    def as_lost(self, because: str) -> StoreRemovedError:
-        """What this means where sodad is known to have had the store."""
-        return StoreRemovedError(f"{self.found}, but {because}", self.path)
-
-
-class StoreBegunError(StoreError):
-    """A sodad is making the store at this moment."""
-
-
-class StoreDamagedError(StoreUnusableError):
-    """The file is not a sound database."""
-
-
-class StoreForeignError(StoreUnusableError):
-    """The database is that of another program."""
-
-
-class StoreVersionError(StoreUnusableError):
-    """The store was written by a newer slurm-soda, or must first be upgraded."""
 
 
 @dataclass(frozen=True, slots=True)

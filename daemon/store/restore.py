@@ -15,8 +15,9 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.engine import URL
 
-from slurm_soda.daemon.store.engine import Store, StoreError, open_store
+from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.owners_rights import owners_rights
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.store_file import log_files, move_aside
 
 _MODE = 0o640

@@ -8,7 +8,8 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id

@@ -11,9 +11,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import audit_log, queries
 from slurm_soda.daemon.store.audit_log import ActionState, ChangeOutcome, IntendedChange
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.preemptions import note_requeued
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any

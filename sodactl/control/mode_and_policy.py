@@ -8,7 +8,7 @@ import click
 
 from slurm_soda.daemon.config import MODES
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import StoreMissingError
+from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.registry import catalog
 from slurm_soda.slurm_ext.errors import SodaError

@@ -11,7 +11,8 @@ import click
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SlurmError

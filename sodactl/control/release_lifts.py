@@ -15,8 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, supersede_daemon
 from slurm_soda.daemon.cycle.release_stamp import forget_release, is_release_stamped, stamp_release
 from slurm_soda.daemon.store import queries
-from slurm_soda.daemon.store.engine import Store, StoreError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import store_now_s
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any

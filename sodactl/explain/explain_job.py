@@ -10,8 +10,8 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import JobDetailView
-from slurm_soda.daemon.store.engine import StoreError
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError

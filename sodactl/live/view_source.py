@@ -18,8 +18,9 @@ from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view
 from slurm_soda.daemon.api.views import JobDetailView, JobListView, StatusView, ViewHeader, daemon_is_alive
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import MAX_FITS, CpuFitFilters, CpuFitReport, read_cpu_fit_report
-from slurm_soda.daemon.store.engine import Store, StoreError, StoreMissingError
+from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import store_now_s
+from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config, runs_slurmctld

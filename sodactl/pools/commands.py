@@ -14,7 +14,7 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.pools import pool_plan, prerequisites
 from slurm_soda.daemon.pools.configured_nodes import check_configured
 from slurm_soda.daemon.pools.pool_plan import PoolPlan, ShareOverrides
-from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.pools.partition_settings import include_text

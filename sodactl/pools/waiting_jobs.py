@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from slurm_soda.daemon.store.engine import StoreError
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.policies.pipeline.actions import RouteJob
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.client import SlurmJob

@@ -268,7 +268,8 @@ def test_a_damaged_store_stops_it_for_good_and_says_what_to_do(
 
 OPEN_AS_ANOTHER_USER = """
 import os, sys
-from slurm_soda.daemon.store.engine import StoreError, open_store
+from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.store_errors import StoreError
 os.setgid(12345)
 os.setuid(12345)
 try:

@@ -29,17 +29,8 @@ from sqlalchemy.schema import CreateTable
 
 from slurm_soda.daemon.store import engine as store_engine
 from slurm_soda.daemon.store import sqlite_engine
-from slurm_soda.daemon.store.engine import (
-    MIGRATIONS,
-    SCHEMA_VERSION,
-    Store,
-    StoreError,
-    StoreMissingError,
-    StoreVersionError,
-    known_versions,
-    open_store,
-    version_of,
-)
+from slurm_soda.daemon.store.engine import MIGRATIONS, SCHEMA_VERSION, Store, known_versions, open_store, version_of
+from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError, StoreVersionError
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, Base, Job, JobRun
 from tests.sampling import examples
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from slurm_soda.daemon.store import store_guard
-from slurm_soda.daemon.store.engine import Store, StoreLogRemovedError, StoreRemovedError, open_store
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.store_errors import StoreLogRemovedError, StoreRemovedError
 
 
 @pytest.fixture
