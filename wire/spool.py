@@ -58,6 +58,26 @@ class Spool:
                 f"it must belong to uid {os.geteuid()} with mode 0700"
             )
 
+    def reopen_if_replaced(self) -> bool:
+        """Open the directory that is at the path now, if that is another one than was opened; whether it is.
+
+        Prologs and epilogs open it anew for each record, so whoever keeps it open would see none of theirs.
+
+        Raises:
+            SpoolError: as at first; the one that was opened stays.
+        """
+        own = os.fstat(self._fd)
+        try:
+            found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116  (pathlib costs every job some ms)
+            if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino):
+                return False
+        except OSError:
+            pass  # it is made anew, or the error says why not
+        now = Spool(self._path)
+        os.close(self._fd)
+        self._fd = now._fd
+        return True
+
     def close(self) -> None:
         """Release the directory's descriptor."""
         os.close(self._fd)

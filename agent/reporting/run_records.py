@@ -106,8 +106,10 @@ class RunRecords:
     def adopt(self, now_s: float) -> list[NodeRun]:
         """Enter what others left in the spool: prolog and epilog while no agent answered, an earlier agent."""
         try:
+            if self._spool.reopen_if_replaced():
+                self._known.clear()
             fresh = sorted((n for n in self._spool.names() if n not in self._known), key=_reading_order)
-        except OSError as error:
+        except (OSError, SpoolError) as error:
             self._fault(now_s, f"spool cannot be listed: {error}")
             return []
         changed = []

@@ -102,6 +102,23 @@ def test_second_copies_change_nothing(node: Node) -> None:
     assert node.spool.names() == []
 
 
+def test_a_spool_that_was_replaced_under_the_agent_is_read(node: Node, tmp_path: Path) -> None:
+    """As where it was moved away, or something was mounted there while the agent started, and is not any more."""
+    node.take(event("open"))
+    (tmp_path / "spool").rename(tmp_path / "gone")
+    left = Spool(str(tmp_path / "spool"))
+    left.write("11.600.open", event("open", 11, 600))
+    node.run_records.adopt(NOW_S)
+    assert node.deliver() == ["open 10.0", "open 11.0", "usage 10.0", "usage 11.0"]
+    node.take(event("close", 11, 600))
+    assert "11.600.close" in left.names()
+    (tmp_path / "spool").rename(tmp_path / "gone too")
+    (tmp_path / "spool").write_text("no directory")
+    node.run_records.adopt(NOW_S)
+    assert "spool" in node.faults.recent(NOW_S)[-1]
+    assert node.deliver() == ["close 11.0", "usage 11.0"]
+
+
 def test_what_prolog_and_epilog_left_is_adopted_in_order(node: Node) -> None:
     node.spool.write("11.600.close", event("close", 11, 600, fault="agent was away"))
     node.spool.write("11.600.open", event("open", 11, 600))
