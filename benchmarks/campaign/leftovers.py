@@ -12,7 +12,7 @@ USER_IDS = frozenset({"2001", "2002", "2003"})
 _HOOKS = re.compile(r"libexec/(prolog|epilog|soda-deliver-event|soda-release-lifts)|sodactl release-lifts")
 _OWN = re.compile(
     r"/var/lib/slurm-soda/soda\.db(-wal|-shm)?$|/var/lib/slurm-soda/(sodad|pools)\.lock$|/run/slurm-soda/wake$"
-    r"|/run/slurm-soda-agent/agent\.sock$|/run/soda-gpus/[^/]*$|/tmp/campaign|/dev/shm/(sem\.)?faketime_"
+    r"|/run/slurm-soda-agent/agent\.sock$|/run/soda-gpus/[^/]*$|/tmp/campaign|/dev/shm/((sem\.)?faketime_|sem\.[0-9A-Za-z]{6}$)"
     r"|/var/lib/slurm-soda-agent/(cores|tuning)\.json$"
 )
 """Files of running daemons, and of the emulation."""

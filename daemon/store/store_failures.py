@@ -101,7 +101,7 @@ def ownership_commands(path: Path, uid: int) -> list[str]:
 
 def restore_command() -> str:
     """What root runs to put a backup in the place of the store; sodad itself acts for SlurmUser where it writes."""
-    return f"{sys.prefix}/bin/sodad --restore FILE"
+    return f"{_sodad()} --restore FILE"
 
 
 def new_store_command(path: Path) -> str:
@@ -110,7 +110,14 @@ def new_store_command(path: Path) -> str:
         user = _user_name(path.parent.stat().st_uid)
     except OSError:
         user = "slurm"
-    return f"runuser -u {user} -- {sys.prefix}/bin/sodad --new-store"
+    return f"runuser -u {user} -- {_sodad()} --new-store"
+
+
+def _sodad() -> str:
+    """The command as people know it: PREFIX/bin has links into the environment, PREFIX/lib/slurm-soda/environment.*."""
+    environment = Path(sys.prefix)
+    prefix = environment.parents[2] if environment.match("lib/slurm-soda/environment.*") else environment
+    return f"{prefix}/bin/sodad"
 
 
 def _user_name(uid: int) -> str:

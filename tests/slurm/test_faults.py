@@ -102,7 +102,8 @@ def test_a_store_removed_under_sodad_stops_it_until_it_is_restarted(site: Daemon
     for argv in (("mode", "observe"), ("doctor",)):
         asked = site.cluster.exec("root", ("sodactl", *argv))
         assert asked.status == 1
-        assert "restart sodad" in asked.stdout + asked.stderr
+        said = asked.stdout + asked.stderr
+        assert "systemctl stop sodad; /opt/slurm-soda/bin/sodad --restore FILE; systemctl start sodad" in said
     assert site.cluster.exec("root", ("sh", "-c", f"ls {STORE}*")).status != 0, "nobody makes an empty store"
     site.cluster.stop_daemon()
     site.start()

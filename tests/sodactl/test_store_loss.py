@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
 from slurm_soda.daemon.store import store_file
-from slurm_soda.daemon.store.store_failures import explain_failure, rights_remedy
+from slurm_soda.daemon.store.store_failures import explain_failure, restore_command, rights_remedy
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.sodactl.checks import daemon_and_agents
 from slurm_soda.sodactl.live import view_source
@@ -92,6 +92,20 @@ def test_without_sodad_a_store_that_was_here_is_lost(removed: Bench, tmp_path: P
     found = findings(removed)
     assert "--new-store" in found["store"]["remedy"]
     assert "not running" in found["sodad"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "command"),
+    [
+        ("/opt/slurm-soda/lib/slurm-soda/environment.nIx30k", "/opt/slurm-soda/bin/sodad --restore FILE"),
+        ("/home/alice/slurm-soda/.venv", "/home/alice/slurm-soda/.venv/bin/sodad --restore FILE"),
+    ],
+)
+def test_the_remedy_names_the_command_as_people_know_it(
+    monkeypatch: pytest.MonkeyPatch, environment: str, command: str
+) -> None:
+    monkeypatch.setattr("sys.prefix", environment)
+    assert restore_command() == command
 
 
 def test_the_remedy_runs_as_it_is_written(removed: Bench, tmp_path: Path) -> None:
