@@ -43,7 +43,7 @@ mutants: $(READY) ## Do tests fail if one line is wrong? A sample of the lines t
 	$(BIN)/python -m lint.mutants --seed $(SEED) --sample $(SAMPLE)
 
 # tests/slurm/conftest.py puts the files in order, long ones first. CLUSTERS: how many run at a time, on two cores.
-CLUSTERS ?= 3
+CLUSTERS ?= 4
 define SLURM_TESTS
 $(BIN)/pytest -q -m slurm $(1) -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder --durations=10 tests/slurm || { \
 		echo "once more, one at a time: what failed (Slurm's own time-outs tell a busy machine from a fault)"; \
@@ -56,7 +56,7 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
 
-slurm: engine $(READY) ## Tests on real Slurm clusters in containers, three at a time: they mostly wait (minutes; SLURM=24.11|26.05)
+slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
