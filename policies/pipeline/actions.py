@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, PartitionName, PoolName, Sentence
+from slurm_soda.policies.snapshot_file.identifiers import (
+    JobId,
+    JobIdColumn,
+    NodeName,
+    PartitionName,
+    PoolName,
+    Sentence,
+)
 
 WHOLE_QUEUE = ""
 """Stands for all jobs that are in no pool; without pools, for all jobs."""
@@ -112,4 +119,29 @@ class RouteJob:
         return f"route:{self.job_id}"
 
 
-Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob
+@dataclass(frozen=True, slots=True)
+class JoinGpus:
+    """Let a waiting job start on GPUs of running ones, as their guest."""
+
+    job_id: JobId
+    hosts: tuple[JobId, ...]
+    """Ascending."""
+    nodes: tuple[NodeName, ...]
+    """All its nodes, in the order of the snapshot."""
+    gpus: tuple[int, ...]
+    """Indices that it shares, the same on each of its nodes; ascending."""
+    own: int
+    """Idle GPUs on each node that it gets beside them."""
+    reason: Sentence
+    sub_batch: int = 0
+    """Samples a GPU and forward pass; 0: its whole batch."""
+    steps: int = 1
+    """Forward passes before an optimiser step."""
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan."""
+        return f"join:{self.job_id}"
+
+
+Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob | JoinGpus

@@ -103,6 +103,10 @@ class SharingJobs:
         requeueable: batch jobs that Slurm may requeue; left out, all are.
         saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
             nobody knows; left out, no job does.
+        observed_slowdown: time of an iteration now over that alone, of running jobs beside others, averaged since all of
+            them have run together; NaN where nobody measured, left out for all.
+        together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
+        apart: pairs of job ids, the smaller one first, that are not to share again.
     """
 
     kinds: tuple[JobKind, ...]
@@ -114,12 +118,18 @@ class SharingJobs:
     max_slowdown: FloatColumn
     requeueable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     saves_every_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    apart: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.requeueable):
             object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.saves_every_s):
             object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
+        for name in ("observed_slowdown", "together_s"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.kind), np.nan))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Guests on Slurm: the record that a job carries in its Extra field."""
