@@ -85,6 +85,7 @@ class FakeJob:
     excluded_nodes: str = ""
     req_node_names: str = ""
     other_gres: str = ""
+    extra: str = ""
     devices: tuple[int, ...] = ()
     """GPUs of its node that it gets; empty: Slurm tells nobody which."""
     guest: bool = False
