@@ -125,6 +125,7 @@ class CycleRunner:
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
             self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())
             state.preemptions.drop_over()
+            state.shares.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
                 observer.learn(state, slurm_state)

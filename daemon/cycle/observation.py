@@ -45,6 +45,8 @@ class SnapshotReader:
                 job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
+        with watch("observe.shares"):
+            state.shares.observe(slurm_state.jobs, at, job_cache)
         return slurm_state
 
     def snapshot(

@@ -16,6 +16,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL
 from slurm_soda.policies.pipeline.actions import (
+    JoinGpus,
     OrderJobs,
     ResizeRequest,
     RouteJob,
@@ -24,11 +25,13 @@ from slurm_soda.policies.pipeline.actions import (
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
+from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, request_fields
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
-JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
+JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "share", "unshare", "release", "undo"]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
@@ -212,6 +215,52 @@ def _lift_changes(
         new = {"SiteFactor": str(wanted[job_id])}
         changes.append(JobChange(job_id, "order", new, {"SiteFactor": str(old)}, reason, action.id))
     return changes
+
+
+def join_change(action: JoinGpus, job: SlurmJob, gres: str) -> JobChange:
+    """One update that makes a waiting job a guest and gives it its record.
+
+    ``--gpus`` on one node stays a request for the whole job, so that undoing it leaves no trace; every other way of asking
+    becomes one for each node. Other generic resources stay as they are asked for.
+
+    Args:
+        action: where it goes.
+        job: as it waits, by :func:`.why_not_guest` without an obstacle.
+        gres: the generic resource of guests.
+
+    Raises:
+        SlurmReplyError: its request is longer than a record may be.
+    """
+    asked = request_fields(job)
+    ways = [name for name, text in asked.items() if gpus_of(text)]
+    into = "TresPerJob" if len(action.nodes) == 1 and ways == ["TresPerJob"] else "TresPerNode"
+    kind = f"gpu:{job.gpu_type}" if job.gpu_type else "gpu"
+    pieces = [f"gres/{gres}:g{index}:1" for index in action.gpus]
+    pieces += [f"gres/{kind}:{action.own}"] if action.own else []
+    pieces += [piece for piece in asked[into].split(",") if piece and not gpus_of(piece)]
+    new = {**dict.fromkeys(ways, ""), into: ",".join(pieces), "ReqNodeList": ",".join(action.nodes)}
+    old = {name: asked.get(name, job.req_node_names) for name in new}
+    record = GuestRecord(action.hosts, action.gpus, action.own, action.sub_batch, action.steps, undo=dict(old))
+    new["Extra"], old["Extra"] = record.encode(), ""
+    return JobChange(action.job_id, "share", new, old, action.reason, action.id)
+
+
+def unshare_change(job_id: int, record: GuestRecord, reason: str, *, start_time: str = "") -> JobChange:
+    """One update that gives a waiting guest the request of its record again, and takes the record away.
+
+    It goes as root or SlurmUser, so in one piece, past the guard of job_submit.lua: an operator's change of GRES sets no
+    exemption from limits of accounting (measured on 24.11, ``docs/operations.md``), unlike one of CPUs.
+
+    Args:
+        job_id: the guest.
+        record: with what shall be restored (see :func:`.checked_record`).
+        reason: why.
+        start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
+    """
+    new = {**record.undo, "Extra": ""}
+    if start_time:
+        new["StartTime"] = start_time
+    return JobChange(job_id, "unshare", new, {"Extra": record.encode()}, reason)
 
 
 def start_now_change(job_id: int, reason: str) -> JobChange:

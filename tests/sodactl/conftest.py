@@ -77,6 +77,7 @@ class MemorySlurm:
     """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
     requeued: list[int] = field(default_factory=list)
+    extra_of: dict[int, str] = field(default_factory=dict)
 
     def _answer(self) -> None:
         if self.down:
@@ -103,6 +104,10 @@ class MemorySlurm:
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer()
         return {job_id: [] for job_id in job_ids}
+
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        self._answer()
+        return {job_id: self.extra_of.get(job_id, "") for job_id in job_ids}
 
     def request(self, job_id: int) -> JobRequest:
         raise AssertionError("sodactl asks for no request")

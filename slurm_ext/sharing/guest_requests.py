@@ -1,0 +1,94 @@
+"""How a waiting job asks for GPUs: whether that can be rewritten to the second generic resource, and what undoes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_request import JobRequest
+from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord, is_guest_record, parse_guest_record
+
+
+def request_fields(job: SlurmJob) -> dict[str, str]:
+    """What a job asks for of generic resources, in the words and by the fields of ``scontrol update``."""
+    return {"TresPerNode": job.tres_per_node, "TresPerJob": job.tres_per_job, "TresPerTask": job.tres_per_task}
+
+
+def gpus_of(text: str) -> int:
+    """GPUs in one of these fields; Slurm writes TresPerTask with ``=`` as well."""
+    return parse_gpu_request(text.replace("=", ":"))[0]
+
+
+def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
+    """Why a waiting job cannot be made a guest, for people; empty if it can.
+
+    Args:
+        job: as squeue tells it.
+        request: what else is known. Only :class:`JobRequest` tells everything; without it the job must be asked again
+            before it is changed.
+    """
+    return _why_not_by_job(job) or _why_not_by_request(request)
+
+
+def _why_not_by_job(job: SlurmJob) -> str:
+    found = [name for name, text in request_fields(job).items() if gpus_of(text)]
+    checks = (
+        (job.state != "PENDING", "it does not wait"),
+        (not job.batch, "salloc or srun started it, and only batch jobs can be requeued when their host ends"),
+        (not job.requeue, "it must not be requeued (--no-requeue)"),
+        (job.het_job_id, "it is part of a heterogeneous job"),
+        (job.array_task, "it stands for tasks of a job array"),
+        (job.shared_gpus, "it is a guest already"),
+        (not job.gpus, "it asks for no GPU"),
+        (job.dependency, "it waits for other jobs"),
+        (not found, "it asks for GPUs by socket (--gpus-per-socket)"),
+        ("TresPerTask" in found and len(found) > 1, "it asks for GPUs by task and in another way as well"),
+    )
+    return next((text for applies, text in checks if applies), "")
+
+
+def _why_not_by_request(request: WaitingJob | JobRequest | None) -> str:
+    words = ""
+    if isinstance(request, JobRequest):
+        if not request.memory_per_cpu_mib and not request.memory_per_node_mib:
+            return "it asks for the whole memory of its node (--mem=0, or no --mem where the site has no default)"
+        words = request.unshareable
+    elif request is not None:
+        words = "--exclusive" if request.whole_nodes else "--cpus-per-gpu" if request.cpus_per_tres else ""
+    return f"it has {words}, which a guest cannot have" if words else ""
+
+
+def is_half_done(job: SlurmJob, wrote: Mapping[str, str], before: Mapping[str, str]) -> bool:
+    """Whether Slurm has taken the node list of a guest and refused the rest, as it does where it refuses a GRES (24.11).
+
+    Args:
+        job: as it waits now.
+        wrote: fields of the change that made it a guest.
+        before: the same fields before it.
+    """
+    if job.shared_gpus or job.state != "PENDING":
+        return False
+    now, new, old = (set(expand_hosts(text)) for text in (job.req_node_names, wrote["ReqNodeList"], before["ReqNodeList"]))
+    return now == new != old
+
+
+def read_guest_records(client: SlurmClient, job_ids: Sequence[int]) -> dict[int, GuestRecord | SlurmReplyError]:
+    """The records of guests, by one process; jobs whose Extra is no guest's are left out.
+
+    Raises:
+        SlurmCommandError: Slurm did not answer.
+    """
+    found: dict[int, GuestRecord | SlurmReplyError] = {}
+    for job_id, extra in (client.extras(job_ids) if job_ids else {}).items():
+        try:
+            if isinstance(extra, SlurmReplyError):
+                found[job_id] = extra
+            elif is_guest_record(extra):
+                found[job_id] = parse_guest_record(extra)
+        except SlurmReplyError as error:
+            found[job_id] = error
+    return found
