@@ -215,7 +215,9 @@ class OpenShares:
                 why = "something else of its request is changed first"
             job = jobs.get(action.job_id)
             if not why and job is not None:
-                why = self.checks.why_not(action, job, [jobs[host] for host in action.hosts], self.settings, at.steady_s)
+                why = self.checks.why_not(
+                    action, job, [jobs[host] for host in action.hosts], self.settings, at.steady_s
+                )
             if why or job is None:
                 self.refusals[action.job_id] = why
                 continue
@@ -293,7 +295,7 @@ class OpenShares:
             read = self.by_guest.get(guest)
             if read is not None and read.pk == known.pk:
                 read.deadline_s, read.retry_s = known.deadline_s, known.retry_s
-        self._strangers = before._strangers  # noqa: SLF001 - the same class
+        self._strangers = before._strangers
 
     def drop_over(self) -> None:
         """Stop following those that are over."""
@@ -302,7 +304,9 @@ class OpenShares:
 
 def _is_listed(guest: SlurmJob | None, share: Share) -> bool:
     """Whether it matters what the guest carries now."""
-    return guest is not None and guest.state not in ENDED_STATES and not (guest.shared_gpus and share.phase == "started")
+    return (
+        guest is not None and guest.state not in ENDED_STATES and not (guest.shared_gpus and share.phase == "started")
+    )
 
 
 def _nodes_of(job: SlurmJob) -> tuple[str, ...]:

@@ -188,7 +188,11 @@ def _cause_to_undo(share: Share, seen: SeenShare) -> tuple[ShareEnd, str]:
 def _why_hosts_left(share: Share, seen: SeenShare) -> str:
     for host in share.hosts:
         job = seen.hosts.get(host)
-        if job is None or job.state not in RUNNING_STATES or job.restarts != share.host_restarts.get(host, job.restarts):
+        if (
+            job is None
+            or job.state not in RUNNING_STATES
+            or job.restarts != share.host_restarts.get(host, job.restarts)
+        ):
             return f"its host {host} no longer runs"
         if host in seen.leaving:
             return f"its host {host} is being preempted"

@@ -26,6 +26,26 @@ def shares_of(session: Session, job_id: int) -> Sequence[ShareRow]:
     return sorted((*of_guest, *as_host), key=lambda row: row.id)
 
 
+def listed_shares(
+    session: Session, *, job_id: int | None = None, only_open: bool = False, limit: int = 0
+) -> Sequence[ShareRow]:
+    """Shares for people, oldest first.
+
+    Args:
+        session: of the store.
+        job_id: only those in which this job is a guest or a host.
+        only_open: only those that are not over.
+        limit: the newest so many; 0: all.
+    """
+    query = select(ShareRow).order_by(ShareRow.id.desc())
+    if only_open:
+        query = query.where(ShareRow.phase != "over")
+    if limit and job_id is None:
+        query = query.limit(limit)
+    found = [row for row in session.scalars(query) if job_id is None or row.guest == job_id or job_id in row.hosts]
+    return (found[:limit] if limit else found)[::-1]
+
+
 def parted_pairs(session: Session) -> frozenset[tuple[int, int]]:
     """Pairs of job ids, the smaller one first, that an observed slowdown has parted: they never share again."""
     parted = session.execute(select(ShareRow.guest, ShareRow.hosts).where(ShareRow.end == "parted"))
@@ -48,10 +68,7 @@ def load_shares(session: Session, at: Instant, most_wait_s: float) -> list[Share
 
     A guest that waits does so for no longer than ``most_wait_s``: the wall clock may have been set back since.
     """
-    return [
-        _share(row, at.steady_s + min(row.deadline_s - at.now_s, most_wait_s))
-        for row in open_shares(session)
-    ]
+    return [_share(row, at.steady_s + min(row.deadline_s - at.now_s, most_wait_s)) for row in open_shares(session)]
 
 
 def add_shares(session: Session, begun: Iterable[Share], cycle_id: int | None, at: Instant) -> None:
