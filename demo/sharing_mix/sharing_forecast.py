@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from slurm_soda.demo.cluster_runs import GPUS_PER_NODE, NODES, DemoPhase
+from slurm_soda.demo.cluster_runs import DemoPhase
+from slurm_soda.demo.job_mix.demo_settings import GPUS_PER_NODE, NODES
 from slurm_soda.demo.sharing_mix.sharing_jobs import CORES_PER_GPU, SharingJob
 from slurm_soda.demo.sharing_mix.sharing_runs import CHANGE_S, CORES_PER_NODE, PARAMETERS, POLICIES
 from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE, ModelSpeed
@@ -31,7 +32,8 @@ def forecast_sharing(
     """Average completion time of each phase, in seconds."""
     workload = make_workload(mix, speeds)
     cluster = parse_cluster(f"{NODES}x{GPUS_PER_NODE}/{CORES_PER_NODE}c")
-    costs, found = Costs(start_s=START_S), {}
+    costs = Costs(start_s=START_S)
+    found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         pairs = Path(folder) / "speeds.json"
         pairs.write_text(table)

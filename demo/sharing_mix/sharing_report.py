@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm_soda.containers.images import find_checkout
-from slurm_soda.demo.cluster_runs import GPUS_PER_NODE, NODES, DemoObserver
+from slurm_soda.demo.cluster_runs import DemoObserver
+from slurm_soda.demo.job_mix.demo_settings import GPUS_PER_NODE, NODES
 from slurm_soda.demo.job_mix.gantt_chart import render_gantt
 from slurm_soda.demo.job_mix.mix_figures import compare_figures, run_document
 from slurm_soda.demo.job_mix.page_style import CSS

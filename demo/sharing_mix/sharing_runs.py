@@ -13,7 +13,9 @@ from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.containers.images import find_checkout
 from slurm_soda.demo import cluster_runs
 from slurm_soda.demo.accounting import MixJobRecord
-from slurm_soda.demo.cluster_runs import GPUS_PER_NODE, NODES, SODACTL, DemoObserver, DemoPhase, StoredJobUsage
+from slurm_soda.demo.cluster_runs import SODACTL, DemoObserver, DemoPhase
+from slurm_soda.demo.job_mix.demo_settings import GPUS_PER_NODE, NODES
+from slurm_soda.demo.job_mix.mix_figures import StoredJobUsage
 from slurm_soda.demo.sharing_mix.sharing_jobs import TIME_SCALE, SharingJob, build_orders, draw_sharing_mix
 from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE, ModelSpeed, make_table, read_slowdowns, read_speeds
 

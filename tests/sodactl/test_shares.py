@@ -11,9 +11,10 @@ from .conftest import HOSTILE, SUBMIT_S, Bench
 
 def share(guest: int, host: int, phase: str = "started", **values: object) -> ShareRow:
     return ShareRow(**{
-        "guest": guest, "submit_s": SUBMIT_S, "restart": 0, "hosts": [host], "host_restarts": {str(host): 0}, "nodes": ["n1"],
-        "gpus": [2], "record": "", "wrote": {}, "phase": phase, "end": "", "why": "two get more done", "cycle_id": None,
-        "created_s": SUBMIT_S, "deadline_s": SUBMIT_S + 30, "started_s": None, "ended_s": None, "updated_s": SUBMIT_S, **values,
+        "guest": guest, "submit_s": SUBMIT_S, "restart": 0, "hosts": [host], "host_restarts": {str(host): 0},
+        "nodes": ["n1"], "gpus": [2], "record": "", "wrote": {}, "phase": phase, "end": "", "why": "two get more done",
+        "cycle_id": None, "created_s": SUBMIT_S, "deadline_s": SUBMIT_S + 30, "started_s": None, "ended_s": None,
+        "updated_s": SUBMIT_S, **values,
     })  # fmt: skip
 
 
