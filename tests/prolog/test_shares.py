@@ -11,7 +11,9 @@ import pytest
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Installed, make_installed
 
-GUEST_ENV = {name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}}
+GUEST_ENV = {
+    name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}
+}
 GUEST_ENV |= {"SLURM_JOB_ID": "11"}
 
 
@@ -62,7 +64,9 @@ def node(tmp_path: Path) -> Node:
 
 def extra(*, hosts: tuple[int, ...] = (10,), gpus: tuple[int, ...] = (0, 1), own: int = 0) -> str:
     undo = {"TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
-    return GuestRecord(hosts=hosts, gpus=gpus, own=own, sub_batch=32, steps=2, threads=50, memory_mib=800, undo=undo).encode()
+    return GuestRecord(
+        hosts=hosts, gpus=gpus, own=own, sub_batch=32, steps=2, threads=50, memory_mib=800, undo=undo
+    ).encode()
 
 
 def test_a_job_with_gpus_is_recorded_until_it_ends(node: Node) -> None:
@@ -125,7 +129,9 @@ def test_a_guest_that_may_not_start_sees_no_gpu(node: Node, case: str) -> None:
 @pytest.mark.parametrize("gpus", ["GPU-1a", "0,", "0,,1", "1-", "00", "0;1", "1000", "*", "0 1", "0," * 600])
 def test_gpus_that_cannot_be_read_are_all_gpus(node: Node, gpus: str) -> None:
     node.starts(10, gpus)
-    assert "job 10 holds a GPU of it" in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(hosts=(12,), gpus=(7,))})
+    assert "job 10 holds a GPU of it" in node.run(
+        "prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(hosts=(12,), gpus=(7,))}
+    )
 
 
 def test_what_an_earlier_run_left_is_removed(node: Node) -> None:

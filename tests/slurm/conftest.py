@@ -22,6 +22,7 @@ LONG_FIRST = (
     "expiry",
     "nodes",
     "cores",
+    "walls",
     "sharing",
     "fit_gang",
     "snapshot",

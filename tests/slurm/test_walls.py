@@ -19,7 +19,7 @@ show() { echo "$1 $(hostname) cuda=${CUDA_VISIBLE_DEVICES-unset} held=$SLURM_JOB
 show batch
 export -f show
 srun --ntasks-per-node=1 bash -c 'show step; sed -n "s/^c 195:\\([0-9]\\) .*/device $(hostname) \\1/p" \
-    /sys/fs/cgroup/devices/slurm_$(hostname)/uid_*/job_$SLURM_JOB_ID/devices.list 2>/dev/null'
+    /sys/fs/cgroup/devices/slurm_$(hostname)/uid_*/job_$SLURM_JOB_ID/devices.list 2>/dev/null; true'
 echo shown
 sleep 300
 """
@@ -72,6 +72,10 @@ class Site:
     def records(self, node: str = "n1") -> set[str]:
         return set(self.cluster.exec("root", ("ls", "/run/slurm-soda/shares"), node=node).stdout.split())
 
+    def tasks(self, array: int) -> list[str]:
+        """Index and state of each task."""
+        return self.root("squeue", "--noheader", "--array", f"--jobs={array}", "--format=%K %T").splitlines()
+
     def clear(self) -> None:
         self.root("scancel", "--user=alice")
         for node in ("n1", "n2"):
@@ -101,6 +105,7 @@ def constrained(request: pytest.FixtureRequest, cluster: ContainerCluster) -> It
     if request.param == "no":
         configure("no")
     yield request.param == "yes"
+    Site(cluster).clear()  # slurmd is not restarted beside jobs
     if request.param == "no":
         configure("yes")
 
@@ -168,14 +173,20 @@ def test_a_guest_that_ended_with_its_host_is_not_run_again(site: Site) -> None:
     assert site.state(job).startswith("CANCELLED")
 
 
-def test_the_last_task_of_an_array_goes_alone(site: Site) -> None:
-    """Its id is the array's: a requeue by that would stop its other tasks."""
-    others = site.submit("sleep 300", "--array=1-2", "--gres=gpu:1", "--nodelist=n2")
-    site.wait(others, "RUNNING")
-    script = f"scontrol update jobid={others}_2 Extra=soda-guest:1,hosts=1,gpus=0,undo="
-    site.root("sh", "-c", f"scontrol hold {others}; {script}; scontrol requeue {others}_2")
-    tasks = site.root("squeue", "--noheader", "--array", f"--jobs={others}", "--format=%K %T").splitlines()
-    assert "1 RUNNING" in tasks
+def test_the_last_task_of_an_array_goes_back_alone(site: Site) -> None:
+    """Its id is the array's: a requeue by that would stop the other tasks too."""
+    host = site.host(1, "--nodelist=n1")
+    array = site.submit("sleep 300", "--array=1-2", "--gres=gpu:1", "--nodelist=n1", "--hold")
+    site.root("scontrol", "release", f"{array}_1")
+    site.cluster.wait_until(lambda: "1 RUNNING" in site.tasks(array), "the first task runs")
+    record = GuestRecord((host,), (0,), undo={"TresPerNode": "gres/gpu:1", "ReqNodeList": "n1"}).encode()
+    site.root("scontrol", "update", f"jobid={array}_2", "TresPerNode=gres/sharedgpu:g0:1", f"Extra={record}")
+    site.root("scontrol", "release", f"{array}_2")
+    site.cluster.wait_until(lambda: "2 RUNNING" in site.tasks(array), "the guest runs")
+    assert f"guest.{array}" in site.records()
+    site.root("scancel", str(host))
+    site.cluster.wait_until(lambda: "2 PENDING" in site.tasks(array), "the guest waits again")
+    assert "1 RUNNING" in site.tasks(array)
 
 
 @pytest.mark.sample(3)
