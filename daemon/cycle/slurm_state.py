@@ -56,7 +56,7 @@ class SlurmState:
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
     waiting: Mapping[int, WaitingJob] | None = None
-    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them, nor joined by them.
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for or joined by them.
     Nobody is preempted for a job that is missing either: for none where Slurm did not answer."""
     node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
     no_order: str = ""

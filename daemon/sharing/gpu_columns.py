@@ -11,7 +11,7 @@ import numpy as np
 
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.sharing.snapshot import GpuDevices
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, NodeTable
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
 from slurm_soda.slurm_ext.client import Allocation, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
@@ -19,7 +19,7 @@ from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request, parse_shar
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingSeat:
+class GuestPlacement:
     """Where a waiting job whose request is that of a guest will be."""
 
     row: int
@@ -33,7 +33,7 @@ class WaitingSeat:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuReading:
+class DeviceReader:
     """One reading of Slurm: records are those of the job table, nodes those of the node table, in their order."""
 
     snapshot: ClusterSnapshot
@@ -42,29 +42,29 @@ class GpuReading:
     allocations: Mapping[int, Allocation]
     shared_gres: str
 
-    def find_devices(self, known: KindProfiles) -> tuple[GpuDevices, list[WaitingSeat]]:
+    def find_devices(self, known: KindProfiles) -> tuple[GpuDevices, list[GuestPlacement]]:
         """Who holds which GPU. Those that are in use, and of which Slurm did not tell by whom, are nobody's to give away.
 
-        Guests that wait hold their seats already; where they wait in vain, because nobody who stays runs there or another
+        Guests that wait hold their GPUs already; where they wait in vain, because nobody who stays runs there or another
         guest does, they do not.
         """
         gpus = self.snapshot.nodes.gpus
         first = np.concatenate(([0], np.cumsum(gpus))).astype(np.int64)
         held, dark = self._held(first)
         hosted = self._hosted(held)
-        free = hosted - {device for mine in held.values() for device, guest in mine.items() if guest}
-        seats = []
-        for seat in self._waiting(first):
-            if free.issuperset(seat.devices):
-                held[seat.row] = dict.fromkeys(seat.devices, True)
-                free.difference_update(seat.devices)
-                seats.append(seat)
+        joinable = hosted - {device for mine in held.values() for device, is_guest in mine.items() if is_guest}
+        guests = []
+        for guest in self._waiting(first):
+            if joinable.issuperset(guest.devices):
+                held[guest.row] = dict.fromkeys(guest.devices, True)
+                joinable.difference_update(guest.devices)
+                guests.append(guest)
         devices = self._columns(first, held, known)
         unavailable = self._unavailable(first, dark)
         unavailable[devices.held] = False
-        for device in _own_gpus(seats, first, unavailable, devices.held):
+        for device in _own_gpus(guests, first, unavailable, devices.held):
             unavailable[device] = True
-        return replace(devices, unavailable=unavailable, shareable=self._shareable(first, hosted)), seats
+        return replace(devices, unavailable=unavailable, shareable=self._shareable(first, hosted)), guests
 
     def _held(self, first: IntColumn) -> tuple[dict[int, dict[int, bool]], set[int]]:
         """By row of the job: its devices, and whether it is a guest there; rows of nodes of which not all is known."""
@@ -90,11 +90,11 @@ class GpuReading:
             device
             for row, mine in held.items()
             if state[row] == JobState.RUNNING and self.records[row].state == "RUNNING"
-            for device, guest in mine.items()
-            if not guest
+            for device, is_guest in mine.items()
+            if not is_guest
         }
 
-    def _waiting(self, first: IntColumn) -> list[WaitingSeat]:
+    def _waiting(self, first: IntColumn) -> list[GuestPlacement]:
         row_of = {node.name: row for row, node in enumerate(self.nodes)}
         found = []
         for row, record in enumerate(self.records):
@@ -108,7 +108,7 @@ class GpuReading:
                 continue
             if nodes and indices and all(max(indices) < self.nodes[node].gpus for node in nodes):
                 devices = tuple(int(first[node]) + index for node in sorted(nodes) for index in indices)
-                found.append(WaitingSeat(row, nodes, devices, own))
+                found.append(GuestPlacement(row, nodes, devices, own))
         return found
 
     def _columns(self, first: IntColumn, held: Mapping[int, Mapping[int, bool]], known: KindProfiles) -> GpuDevices:
@@ -123,10 +123,10 @@ class GpuReading:
             np.repeat(np.array(memory_mib, dtype=np.float64), np.diff(first)),
             start,
             np.array([device for mine in rows for device, _ in mine], dtype=np.int64),
-            guest=np.array([guest for mine in rows for _, guest in mine], dtype=np.bool_),
+            guest=np.array([is_guest for mine in rows for _, is_guest in mine], dtype=np.bool_),
         )
 
-    def _unavailable(self, first: IntColumn, dark: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _unavailable(self, first: IntColumn, dark: set[int]) -> BoolColumn:
         unavailable = np.zeros(int(first[-1]), dtype=np.bool_)
         for row, node in enumerate(self.nodes):
             if node.gpus_in_use is None or row in dark:
@@ -135,8 +135,8 @@ class GpuReading:
                 unavailable[[first[row] + index for index in node.gpus_in_use]] = True
         return unavailable
 
-    def _shareable(self, first: IntColumn, hosted: set[int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Devices of hosts on nodes that start jobs: while one completes, that is until its epilog has ended, they do not."""
+    def _shareable(self, first: IntColumn, hosted: set[int]) -> BoolColumn:
+        """Devices of hosts, on nodes that start jobs: they do not while one completes, that is until its epilog has ended."""
         completing = set[str]()
         for record in self.records:
             if record.state == "COMPLETING":
@@ -152,13 +152,15 @@ class GpuReading:
 
 
 def _own_gpus(
-    seats: Sequence[WaitingSeat],
+    guests: Sequence[GuestPlacement],
     first: IntColumn,
-    unavailable: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    unavailable: BoolColumn,
     held: IntColumn,
 ) -> set[int]:
     """Idle GPUs that waiting guests get beside those that they share: Slurm gives the lowest free ones of a node."""
-    wanted = Counter({node: seat.own for seat in seats for node in seat.nodes if seat.own})
+    wanted: Counter[int] = Counter()
+    for guest in guests:
+        wanted.update(dict.fromkeys(guest.nodes, guest.own))
     taken = frozenset(held.tolist())
     found: set[int] = set()
     for node, count in wanted.items():
@@ -167,11 +169,11 @@ def _own_gpus(
     return found
 
 
-def without_seats(nodes: NodeTable, snapshot: ClusterSnapshot, seats: Sequence[WaitingSeat]) -> NodeTable:
+def without_guests(nodes: NodeTable, snapshot: ClusterSnapshot, guests: Sequence[GuestPlacement]) -> NodeTable:
     """The nodes without the CPUs and the memory that guests which wait will take."""
     cpus, memory_mib, jobs = nodes.cpus_free.copy(), nodes.memory_free_mib.copy(), snapshot.jobs
-    for seat in seats:
-        for node in seat.nodes:
-            cpus[node] -= -(-int(jobs.cpus[seat.row]) // len(seat.nodes))
-            memory_mib[node] -= -(-int(jobs.memory_mib[seat.row]) // len(seat.nodes))
+    for guest in guests:
+        for node in guest.nodes:
+            cpus[node] -= -(-int(jobs.cpus[guest.row]) // len(guest.nodes))
+            memory_mib[node] -= -(-int(jobs.memory_mib[guest.row]) // len(guest.nodes))
     return replace(nodes, cpus_free=np.maximum(cpus, 0), memory_free_mib=np.maximum(memory_mib, 0))

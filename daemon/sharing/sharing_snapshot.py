@@ -15,7 +15,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.sharing.gpu_columns import GpuReading, WaitingSeat, without_seats
+from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
@@ -75,13 +75,13 @@ class SharingSnapshotReader:
     def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
         known = self._read_known(slurm_state.steady_s)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
-        reading = GpuReading(snapshot, records, slurm_state.nodes, slurm_state.allocations, settings.gres)
-        devices, seats = reading.find_devices(known)
+        reading = DeviceReader(snapshot, records, slurm_state.nodes, slurm_state.allocations, settings.gres)
+        devices, guests = reading.find_devices(known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)
-        sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, seats, devices))
+        sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, guests, devices))
         sharing = self._with_obstacles(sharing, records, slurm_state.waiting or {})
         jobs = snapshot.jobs.with_columns(alloc_gpus=_gpus_by_entry(snapshot.jobs, devices))
-        nodes = without_seats(snapshot.nodes, snapshot, seats)
+        nodes = without_guests(snapshot.nodes, snapshot, guests)
         self._failing = ""
         return assemble_sharing_snapshot(replace(snapshot, jobs=jobs, nodes=nodes), devices, sharing, known, SLURM)
 
@@ -152,7 +152,7 @@ def describe_jobs(
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:
-    """Where jobs would start on GPUs of others, as plain data: GPUs by node, and with whom; or why they cannot; by job id."""
+    """Where jobs would start on GPUs of others, as plain data: GPUs by node and with whom, or why they cannot; by job id."""
     if not isinstance(plan, SharingPlan) or not isinstance(snapshot, SharingSnapshot):
         return {}
     first, names = snapshot.devices.first, snapshot.nodes.name
@@ -188,13 +188,13 @@ def _can_be_requeued(record: SlurmJob) -> bool:
     return record.batch and record.requeue and not record.het_job_id and not record.array_task
 
 
-def _wait_as_guests(records: Sequence[SlurmJob], seats: Sequence[WaitingSeat], devices: GpuDevices) -> BoolColumn:
-    """Guests whose seats are there, and that wait for nothing else."""
+def _wait_as_guests(records: Sequence[SlurmJob], guests: Sequence[GuestPlacement], devices: GpuDevices) -> BoolColumn:
+    """Guests whose guests are there, and that wait for nothing else."""
     waits = np.zeros(len(records), dtype=np.bool_)
-    for seat in seats:
-        record = records[seat.row]
+    for guest in guests:
+        record = records[guest.row]
         eligible = policy_state(record.state, record.reason) is JobState.PENDING
-        waits[seat.row] = eligible and bool(devices.shareable[list(seat.devices)].all())
+        waits[guest.row] = eligible and bool(devices.shareable[list(guest.devices)].all())
     return waits
 
 

@@ -52,7 +52,7 @@ class JoinRunningJobs:
 
 
 def _rewrites(mechanism: Mechanism) -> bool:
-    """Whether guests are made by their requests: then hosts run already, and indices are equal, as :class:`.JoinGpus` says."""
+    """Whether guests are made by their requests: hosts run already, and indices are equal, as :class:`.JoinGpus` says."""
     return mechanism.equal_indices and not mechanism.starts_together
 
 
