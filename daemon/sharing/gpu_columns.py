@@ -136,7 +136,7 @@ class DeviceReader:
         return unavailable
 
     def _shareable(self, first: IntColumn, hosted: set[int]) -> BoolColumn:
-        """Devices of hosts, on nodes that start jobs: they do not while one completes, that is until its epilog has ended."""
+        """Devices of hosts, on nodes that start jobs: not while one completes, that is until its epilog has ended."""
         completing = set[str]()
         for record in self.records:
             if record.state == "COMPLETING":
