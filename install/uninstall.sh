@@ -73,7 +73,7 @@ done
 rm -rf "$store"
 "${0%/*}/old_environment.sh" "$prefix"
 # soda_spank.so last: it tells of an installation, should this be interrupted.
-for name in soda_hints.lua soda_routes.lua soda.lua soda_spank.so; do
+for name in soda_hints.lua soda_routes.lua soda_guests.lua soda.lua soda_spank.so; do
     rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
 for folder in include share bin libexec lib lib64; do

@@ -13,7 +13,7 @@ from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
 SPANK_PLUGIN = "soda_spank.so"
 LUA_MODULE = "soda.lua"
-LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
+LUA_PARTS = ("soda_hints.lua", "soda_routes.lua", "soda_guests.lua")
 """What soda.lua loads from its own folder."""
 _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""

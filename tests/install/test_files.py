@@ -14,7 +14,7 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 NODE = {"prolog", "epilog", "soda-deliver-event", "soda-agent.service"}
-CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"} | {
+CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "soda_guests.lua", "sodad.service"} | {
     "sodad-expiry.service",
     "sodad-expiry.timer",
     "soda-release-lifts",
