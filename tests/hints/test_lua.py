@@ -257,7 +257,9 @@ def test_a_file_with_anything_else_in_it_costs_no_submission(version: str, name:
     for content in NO_MODULES:
         before = len(site.site.said("errors"))
         comment = site.takes_jobs_with(name, content)
-        assert comment == b"new" or (name in ("soda_routes.lua", "soda_guests.lua") and comment == b"new " + RESNET), content
+        assert comment == b"new" or (name in ("soda_routes.lua", "soda_guests.lua") and comment == b"new " + RESNET), (
+            content
+        )
         assert len(site.site.said("errors")) > before, content
 
 

@@ -20,7 +20,13 @@ SPELLINGS = (
 RECORD = b"soda-guest:1,hosts=7,gpus=0,undo=TresPerNode=gres/gpu:1;ReqNodeList="
 GUEST = {"tres_per_node": b"gres/sharedgpu:g0:1", "req_nodes": b"n1", "extra": RECORD, "partition": b"gpu"}
 UNDO = {"tres_per_node": b"gres/gpu:1", "req_nodes": b"", "extra": b"", "begin_time": 7}
-NO_VALUES = {"min_nodes": 4294967294, "num_tasks": 4294967294, "pn_min_cpus": 65534, "pn_min_memory": 2.0**64, "requeue": 65534}
+NO_VALUES = {
+    "min_nodes": 4294967294,
+    "num_tasks": 4294967294,
+    "pn_min_cpus": 65534,
+    "pn_min_memory": 2.0**64,
+    "requeue": 65534,
+}
 
 
 class Guard:
@@ -125,7 +131,9 @@ def test_slurmctlds_own_user_is_believed(guard: Guard, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "Uid:\n", "Uid:\t\n"])
-def test_where_nobody_says_who_slurmctld_is_root_alone_is_believed(guard: Guard, tmp_path: Path, text: str | None) -> None:
+def test_where_nobody_says_who_slurmctld_is_root_alone_is_believed(
+    guard: Guard, tmp_path: Path, text: str | None
+) -> None:
     guests = guard.site.guests
     status = tmp_path / "status"
     if text is not None:
@@ -138,7 +146,9 @@ def test_where_nobody_says_who_slurmctld_is_root_alone_is_believed(guard: Guard,
 
 @pytest.mark.parametrize("content", ["return {}", None, "return {", "error({})"])
 @pytest.mark.parametrize("name", ["soda_guests.lua", "soda.lua"])
-def test_without_the_guard_the_plain_name_is_refused(guard: Guard, tmp_path: Path, name: str, content: str | None) -> None:
+def test_without_the_guard_the_plain_name_is_refused(
+    guard: Guard, tmp_path: Path, name: str, content: str | None
+) -> None:
     for file in LUA_DIR.glob("soda*.lua"):
         text: str | None = file.read_text().replace("/run/slurm-soda/wake", f"{tmp_path}/wake")
         text = content if file.name == name else text
@@ -158,7 +168,11 @@ def test_the_example_refuses_both(guard: Guard) -> None:
     guard.site.runtime.execute(example.encode())
     names: Any = guard.site.runtime.globals()
     asks = guard.job({"tres_per_node": b"gres/sharedgpu:g0:1"})
-    assert names[b"slurm_job_submit"](asks, None, 1000) == names[b"slurm_job_modify"](asks, guard.job({}), None, 1000) == -1
+    assert (
+        names[b"slurm_job_submit"](asks, None, 1000)
+        == names[b"slurm_job_modify"](asks, guard.job({}), None, 1000)
+        == -1
+    )
     assert names[b"slurm_job_modify"](guard.job({"req_nodes": b"n2"}), guard.job(GUEST), None, 1000) == -1
     assert names[b"slurm_job_submit"](asks, None, 0) == names[b"slurm_job_modify"](asks, guard.job({}), None, 0) == 0
     assert len(guard.site.said("told")) == 3
