@@ -85,16 +85,17 @@ end
 
 -- To be called in slurm_job_modify. Keeps the job's tag when its user writes a new comment, and the job in its pool when its
 -- owner changes it. What root writes stays as it is, tag and partition too. The daemon never changes comments: for its
--- updates this is a look at a few fields. With the list of partitions no job is sent to one that Slurm does not have. Returns why
+-- updates, and root's, this is a look at a few fields. With the list of partitions no job is sent to one that Slurm does not have. Returns why
 -- the change must be refused, or nil.
 function M.modify(job_desc, job_rec, modify_uid, part_list)
+    local refusal = refusal_of(job_desc, modify_uid, function()
+        return guests.modify_refusal(job_desc, job_rec, M.shared_gres)
+    end)
+    guarded(function() refusal = refusal or guests.bind(job_desc, job_rec, M.shared_gres) end)
+    if refusal then
+        return refusal
+    end
     if modify_uid ~= 0 then
-        local refusal = refusal_of(job_desc, modify_uid, function()
-            return guests.modify_refusal(job_desc, job_rec, M.shared_gres)
-        end)
-        if refusal then
-            return refusal
-        end
         guarded(function()
             hints.modify(job_desc, job_rec)
             routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment), part_list)

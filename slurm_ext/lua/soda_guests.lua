@@ -128,6 +128,41 @@ local function moves(job_desc, job_rec)
         or (job_desc.partition or job_rec.partition) ~= job_rec.partition
 end
 
+-- How many nodes a list names, such as n1, n1,n2 or n[1-3,7]; nil where that is hard to tell.
+local function count_nodes(list)
+    if #list > REQUEST_MAX_BYTES then
+        return nil
+    end
+    local inside = list:match("^[0-9a-zA-Z_.-]*%[([0-9,-]+)%]$")
+    if not inside and list:find("[", 1, true) then
+        return nil
+    end
+    local count = 0
+    for piece in (inside or list):gmatch("[^,]+") do
+        local first, last = piece:match("^([0-9]+)-([0-9]+)$")
+        count = count + (inside and first and tonumber(last) - tonumber(first) + 1 or 1)
+    end
+    return count
+end
+
+-- Binds a job that a change makes a guest to the nodes that the change names; why it must be refused, or nil. Its owner may have
+-- changed it a moment ago, and one that may have more nodes than ReqNodeList names starts on others as well, on the same GPUs
+-- of theirs.
+function M.bind(job_desc, job_rec, shared_gres)
+    if not any_names(job_desc, REQUESTS, shared_gres:lower()) then
+        return nil
+    end
+    local nodes = count_nodes(job_desc.req_nodes or job_rec.req_nodes or "")
+    local least = given(job_desc.min_nodes) and job_desc.min_nodes or job_rec.min_nodes or 1
+    local most = given(job_desc.max_nodes) and job_desc.max_nodes or job_rec.max_nodes
+    if not nodes or nodes == 0 or least > nodes then
+        return "gres/" .. shared_gres .. ": ReqNodeList must name all of the job's nodes"
+    end
+    if most ~= nodes then
+        job_desc.max_nodes = nodes
+    end
+end
+
 -- Why a change by somebody who is not privileged must be refused, or nil. The owner of a guest can always make it a plain job, and
 -- nothing else in the same change: where Slurm refuses one field of a change, it keeps others, and which they are is up to its
 -- release (24.11 takes ReqNodeList and leaves the GRES where Deadline has passed). So sodad restores nodes and Extra afterwards,

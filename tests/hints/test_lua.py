@@ -118,8 +118,8 @@ def test_an_error_while_logging_an_error_stays_inside_too(site: LuaSite) -> None
     site.soda[b"submit"](site.table({b"comment": 5.5, b"spank_job_env": True}))
 
 
-def test_roots_update_does_not_even_look_at_the_job(site: LuaSite) -> None:
-    site.soda[b"modify"](None, None, 0)
+def test_roots_update_does_not_even_look_at_the_job_that_is_there(site: LuaSite) -> None:
+    site.soda[b"modify"](site.job(b"new"), None, 0)
     assert site.said("errors") == []
 
 

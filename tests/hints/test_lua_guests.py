@@ -62,9 +62,38 @@ def test_nobody_asks_for_gpus_of_others(guard: Guard, field: str) -> None:
             assert b"gres/sharedgpu: only slurm-soda" in (guard.submit(uid, **{field: text}) or b""), text
         assert b"gres/sharedgpu: only slurm-soda" in (guard.modify({}, **{field: text})[0] or b""), text
         assert guard.submit(0, **{field: text}) is None
-        assert guard.modify({}, 0, **{field: text})[0] is None
+        assert guard.modify({"max_nodes": 1}, 0, **{field: text, "req_nodes": b"n1"})[0] is None
     assert guard.submit(**{field: b"gres/gpu:1"}) is None
     assert guard.modify({}, **{field: b"gres/gpu:1"})[0] is None
+
+
+BOUND = [
+    ({"min_nodes": 1, "max_nodes": 1}, {"req_nodes": b"n1"}, None),
+    ({"min_nodes": 1}, {"req_nodes": b"n1"}, 1),
+    ({"min_nodes": 1, "max_nodes": 3}, {"req_nodes": b"n1"}, 1),
+    ({"min_nodes": 1, "max_nodes": 3, "req_nodes": b"n1,n2"}, {}, 2),
+    ({"min_nodes": 2, "max_nodes": 2}, {"req_nodes": b"gpu-[7,9-10].a"}, "hard to tell"),
+    ({"min_nodes": 3, "max_nodes": 3}, {"req_nodes": b"gpu-[7,9-10]"}, None),
+    ({"min_nodes": 1, "max_nodes": 3}, {"req_nodes": b"n[1-2]"}, 2),
+    ({"min_nodes": 2, "max_nodes": 2}, {"req_nodes": b"n1", "min_nodes": 1, "max_nodes": 1}, 1),
+    ({"min_nodes": 2, "max_nodes": 2}, {"req_nodes": b"n1"}, "its owner was faster"),
+    ({"min_nodes": 1, "max_nodes": 1}, {"req_nodes": b"n1", "min_nodes": 2}, "more than it names"),
+    ({"min_nodes": 1, "max_nodes": 1}, {}, "anywhere"),
+    ({"min_nodes": 1, "max_nodes": 1, "req_nodes": b"n1"}, {"req_nodes": b""}, "anywhere"),
+    ({"min_nodes": 1, "max_nodes": 1}, {"req_nodes": b"n," * 600}, "too long"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "change", "most"), BOUND)
+def test_a_guest_is_bound_to_the_nodes_that_are_named(
+    guard: Guard, record: dict[str, Any], change: dict[str, Any], most: int | str | None
+) -> None:
+    asks = {"tres_per_node": b"gres/sharedgpu:g0:1", "max_nodes": 4294967294} | change
+    refusal, after = guard.modify(record, 0, **asks)
+    if isinstance(most, str):
+        assert b"must name all of the job's nodes" in (refusal or b"")
+    else:
+        assert (refusal, after) == (None, asks | ({} if most is None else {"max_nodes": most}))
 
 
 def test_a_site_names_its_own_resource(guard: Guard) -> None:
@@ -174,5 +203,6 @@ def test_the_example_refuses_both(guard: Guard) -> None:
         == -1
     )
     assert names[b"slurm_job_modify"](guard.job({"req_nodes": b"n2"}), guard.job(GUEST), None, 1000) == -1
-    assert names[b"slurm_job_submit"](asks, None, 0) == names[b"slurm_job_modify"](asks, guard.job({}), None, 0) == 0
+    at_one_node = guard.job({"req_nodes": b"n1", "max_nodes": 1})
+    assert names[b"slurm_job_submit"](asks, None, 0) == names[b"slurm_job_modify"](asks, at_one_node, None, 0) == 0
     assert len(guard.site.said("told")) == 3

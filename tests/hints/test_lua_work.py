@@ -44,7 +44,7 @@ class CountedSite:
         return record
 
     def submit(self, **texts: bytes) -> int:
-        """Instructions of one submission, in hundreds; of root's, or the user's, whichever takes more: his may be refused early."""
+        """Instructions of one submission, in hundreds: of root's, or a user's, who may be refused early."""
         submit = self.site.soda[b"submit"]
         return max(int(self._counted(MOST_HUNDREDS, submit, self.job(**texts), None, uid)) for uid in (0, 1000))
 

@@ -140,7 +140,6 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"features": b"big", "cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9, "requeue": 0}, None, None),
         ({"tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
         ({"tres_per_node": b"gres/nvme:1,gres/gpu:1"}, None, None),
-        ({"tres_per_node": b"gres/shard:1"}, None, None),
         ({"cpus_per_tres": b"gres/gpu:8"}, None, LENT_CPU),
         ({"features": b"", "exc_nodes": b""}, None, LENT_CPU),
         ({"cpus_per_tres": b"gres/gpu:8", "tres_per_job": b"gres/gpu:1"}, None, None),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
@@ -19,7 +20,7 @@ from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeAllocation, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from tests.policies.cases import NOW_S, cluster, mixed_nodes, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 
