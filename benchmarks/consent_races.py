@@ -1,11 +1,4 @@
-"""An owner's edits of a job against the rewrite that makes it a guest: ``python -m benchmarks.consent_races --races 1000``.
-
-Each race is a waiting job on a real Slurm in containers. Root sends it to GPU 0 of n1, as sodad does; its owner changes it at the
-same time by all that Slurm lets him say, alone and beside a field that Slurm refuses. Whoever comes first, a job that asks for
-the second GRES in the end must be bound to that node, with its record: else it could start beside somebody who never agreed.
-Slurm keeps the job held, so that the state is what is judged, not luck with free nodes; only of a job whose number of nodes Slurm
-computes from its tasks, whatever it is bound to, is seen where it starts.
-"""
+"""Runs on a cluster's controller: an owner's edits of a job race with its rewrite to a guest (``benchmarks.consent``)."""
 
 from __future__ import annotations
 
@@ -14,19 +7,18 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 from threading import Lock, Thread
 
 RECORD = "soda-guest:1,hosts=7,gpus=0,undo=TresPerNode=gres/gpu:1;ReqNodeList="
 REWRITE = ("TresPerNode=gres/sharedgpu:g0:1", "ReqNodeList=n1", f"Extra={RECORD}")
 ASKS = (
-    "TresPerNode=gres/sharedgpu:g1:1", "TresPerJob=gres/sharedgpu:g1:1", "TresPerNode=", "TresPerNode=gres/gpu:1", "TresPerNode=gres/gpu:0",
-    "TresPerNode=gres/gpu:2", "TresPerNode=gres/nosuch:1", "TresPerTask=gres/gpu:1", "TresPerNode=none",
+    "TresPerNode=gres/sharedgpu:g1:1", "TresPerJob=gres/sharedgpu:g1:1", "TresPerNode=", "TresPerNode=gres/gpu:1",
+    "TresPerNode=gres/gpu:0", "TresPerNode=gres/gpu:2", "TresPerNode=gres/nosuch:1", "TresPerTask=gres/gpu:1", "TresPerNode=none",
 )  # fmt: skip
 PLACES = ("ReqNodeList=", "ReqNodeList=n2", "ReqNodeList=n1,n2", "NumNodes=2", "NumNodes=1-2", "NumTasks=40", "NumCPUs=40",
           "Extra=", "Extra=mine", f"Extra={RECORD}", "MinMemoryNode=100", "ExcNodeList=n2", "Partition=gpu")  # fmt: skip
-REFUSED = ("Deadline=2020-01-01", "CoreSpec=3", "Nice=-5", "SiteFactor=8", "Dependency=foo:bar", "Features=nosuch", "TimeMin=99999",
-           "Licenses=nosuch", "Reservation=nosuch", "TresBind=x", "Contiguous=yes")  # fmt: skip
+REFUSED = ("Deadline=2020-01-01", "CoreSpec=3", "Nice=-5", "SiteFactor=8", "Dependency=foo:bar", "Features=nosuch",
+           "TimeMin=99999", "Licenses=nosuch", "Reservation=nosuch", "TresBind=x", "Contiguous=yes")  # fmt: skip
 """Fields at which Slurm gives a change up after it has carried part of it out."""
 
 START_S = 3.0
@@ -39,12 +31,12 @@ def run_race(owner: tuple[int, int], draw: random.Random) -> str:
     submit = ("sbatch", "--parsable", "--hold", "--output=/dev/null", "--gres=gpu:1", "--ntasks=1", "--wrap=true")
     job = subprocess.run(
         submit, user=uid, group=gid, cwd="/", capture_output=True, check=True, text=True
-    ).stdout.strip()  # noqa: S603
+    ).stdout.strip()
 
     def update(fields: tuple[str, ...], after_s: float, uid: int, gid: int) -> None:
         time.sleep(after_s)
         argv = ("scontrol", "update", f"JobId={job}", *fields)
-        subprocess.run(argv, user=uid, group=gid, cwd="/", capture_output=True, check=False)  # noqa: S603
+        subprocess.run(argv, user=uid, group=gid, cwd="/", capture_output=True, check=False)
 
     senders = [Thread(target=update, args=(REWRITE, draw.uniform(0.0, 0.02), 0, 0))]
     for _ in range(draw.randint(1, 3)):
@@ -63,20 +55,20 @@ def run_race(owner: tuple[int, int], draw: random.Random) -> str:
     found = judge(show(job))
     if found == "guest, maybe on several nodes":
         found = where_it_starts(job)
-    subprocess.run(("scancel", job), check=True)  # noqa: S603
+    subprocess.run(("scancel", job), check=True)
     return found
 
 
 def show(job: str) -> dict[str, str]:
     """Fields of ``scontrol show job``."""
-    text = subprocess.run(("scontrol", "-o", "show", "job", job), capture_output=True, check=True, text=True).stdout  # noqa: S603
+    text = subprocess.run(("scontrol", "-o", "show", "job", job), capture_output=True, check=True, text=True).stdout
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
 def where_it_starts(job: str) -> str:
     """Let a guest start, one at a time."""
     with STARTING:
-        subprocess.run(("scontrol", "release", job), check=True)  # noqa: S603
+        subprocess.run(("scontrol", "release", job), check=True)
         until_s = time.monotonic() + START_S
         while time.monotonic() < until_s and (shown := show(job))["JobState"] == "PENDING":
             time.sleep(0.1)
@@ -112,45 +104,5 @@ def run_inside(races: int, seed: int, uid: int, gid: int) -> dict[str, int]:
     return counts
 
 
-def count_outcomes(cluster: object, races: int, seed: int) -> dict[str, int]:
-    """Races on a cluster that is up: runs this file on its controller."""
-    from slurm_soda.containers.cluster import ContainerCluster
-
-    assert isinstance(cluster, ContainerCluster)
-    uid = cluster.exec("alice", ("id", "-u")).check().stdout.strip()
-    gid = cluster.exec("alice", ("id", "-g")).check().stdout.strip()
-    python = ("/opt/slurm-soda/bin/python", "-", str(races), str(seed), uid, gid)
-    told = cluster.exec("root", python, input=Path(__file__).read_bytes(), timeout_s=60.0 + races).check().stdout
-    return dict(json.loads(told))
-
-
-def main() -> None:
-    """Parse the command line, start a cluster, print the table."""
-    import click
-
-    from slurm_soda.containers.cluster import ContainerCluster
-
-    @click.command()
-    @click.option("--races", default=1000, show_default=True)
-    @click.option("--seed", default=1, show_default=True)
-    @click.option(
-        "--name", default="consent-races", show_default=True, help="Name of the cluster, which is removed in the end."
-    )
-    def command(races: int, seed: int, name: str) -> None:
-        cluster = ContainerCluster.up(name, progress=lambda line: click.echo(line, err=True))
-        try:
-            counts = count_outcomes(cluster, races, seed)
-        finally:
-            cluster.down()
-        for outcome, count in sorted(counts.items()):
-            click.echo(f"{count:6d} {outcome}")
-        sys.exit(any(outcome not in ("guest", "plain") for outcome in counts))
-
-    command()
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 5 and all(word.isdigit() for word in sys.argv[1:]):
-        print(json.dumps(run_inside(*map(int, sys.argv[1:]))))  # noqa: T201
-    else:
-        main()
+    print(json.dumps(run_inside(*map(int, sys.argv[1:]))))

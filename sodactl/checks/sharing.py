@@ -87,7 +87,7 @@ def _resources(gres: str, config: SlurmConfig, nodes_text: str) -> Iterator[Chec
     nodes = parse_node_gres(nodes_text)
     odd = [name for name, text in nodes if not _names_each_device(text, gres)]
     shared = [name for name, text in nodes if f"{gres}:" in text]
-    remedy = f"one Type for each GPU, named by its index and with its File in gres.conf: {gres}:g0:1,{gres}:g1:1,… beside gpu"
+    remedy = f"one Type for each GPU, named by its index, with its File in gres.conf: {gres}:g0:1,{gres}:g1:1,…"
     if odd:
         yield _result("devices", "fail", f"{gres} and gpu differ on {output.format_first(odd)}", remedy)
     else:
@@ -95,7 +95,7 @@ def _resources(gres: str, config: SlurmConfig, nodes_text: str) -> Iterator[Chec
 
 
 def _names_each_device(node_gres: str, gres: str) -> bool:
-    """Whether a node has as many GPUs as ``gres`` has types, from g0 on, one of each; one without the second GRES is fine."""
+    """Whether a node has one type of ``gres`` for each of its GPUs, from g0 on, or none at all."""
     gpus, types = 0, []
     for part in node_gres.split(","):
         name, *rest = part.split("(", 1)[0].split(":")

@@ -157,7 +157,7 @@ def test_the_guard_is_tried_by_who_may_not_share() -> None:
         ("return soda.modify(", "soda.modify("),
         ("return soda.submit(job_desc, part_list, submit_uid)", "return soda.submit(job_desc, part_list)"),
         ('if refusal then slurm.log_user("%s", refusal) return slurm.ERROR end\n', "\n"),
-        ("    local refusal = with_soda(job_desc, function() return soda.modify", "    -- = with_soda(job_desc, function() return soda.modify"),
+        (" refusal = with_soda(job_desc, function() return soda.modify", " -- function() soda.modify"),
     ],
 )  # fmt: skip
 def test_a_script_that_does_not_pass_refusals_on(tmp_path: Path, old: str, new: str) -> None:
