@@ -2,9 +2,9 @@
 
 Each race is a waiting job on a real Slurm in containers. Root sends it to GPU 0 of n1, as sodad does; its owner changes it
 at the same time by all that Slurm lets him say, alone and beside a field that Slurm refuses. Whoever comes first, a job that
-asks for the second GRES in the end must be bound to that node, with its record: else it could start beside somebody who never
-agreed. Slurm keeps the job held, so that the state is what is judged, not luck with free nodes; only of a job whose number of
-nodes Slurm computes from its tasks, whatever it is bound to, is seen where it starts.
+asks for the second GRES in the end must be bound to that node, with its record: else it could start beside somebody who
+never agreed. Slurm keeps the job held, so that the state is what is judged, not luck with free nodes; only of a job whose
+number of nodes Slurm computes from its tasks, whatever it is bound to, is seen where it starts.
 """
 
 from __future__ import annotations

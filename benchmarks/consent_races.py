@@ -13,7 +13,8 @@ RECORD = "soda-guest:1,hosts=7,gpus=0,undo=TresPerNode=gres/gpu:1;ReqNodeList="
 REWRITE = ("TresPerNode=gres/sharedgpu:g0:1", "ReqNodeList=n1", f"Extra={RECORD}")
 ASKS = (
     "TresPerNode=gres/sharedgpu:g1:1", "TresPerJob=gres/sharedgpu:g1:1", "TresPerNode=", "TresPerNode=gres/gpu:1",
-    "TresPerNode=gres/gpu:0", "TresPerNode=gres/gpu:2", "TresPerNode=gres/nosuch:1", "TresPerTask=gres/gpu:1", "TresPerNode=none",
+    "TresPerNode=gres/gpu:0", "TresPerNode=gres/gpu:2", "TresPerNode=gres/nosuch:1", "TresPerTask=gres/gpu:1",
+    "TresPerNode=none",
 )  # fmt: skip
 PLACES = ("ReqNodeList=", "ReqNodeList=n2", "ReqNodeList=n1,n2", "NumNodes=2", "NumNodes=1-2", "NumTasks=40", "NumCPUs=40",
           "Extra=", "Extra=mine", f"Extra={RECORD}", "MinMemoryNode=100", "ExcNodeList=n2", "Partition=gpu")  # fmt: skip

@@ -262,7 +262,7 @@ def test_a_program_that_does_not_accumulate_keeps_its_batch() -> None:
     assert [trial.sub_batch for trial in roomy.decisions[2].trials] == [64]
     cut = decide(scene([jobs[0], jobs[1] | {"accumulates": True}], NodeTable.uniform(1, 1), known, memory_mib=8000.0))
     with pytest.raises(SharingPlanError, match="does not accumulate"):
-        check_sharing_plan(tight, cut, {2: [NodeAllocation(0, 1, 1)]}, 2)
+        check_sharing_plan(tight, cut, {2: [NodeAllocation(0, 1, 1, 0)]}, 2)
 
 
 def test_a_partner_that_accumulates_is_slowed_already() -> None:
