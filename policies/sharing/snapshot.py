@@ -125,9 +125,10 @@ class SharingJobs:
     apart: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("accumulates", "requeueable"):
-            if not len(getattr(self, name)):
-                object.__setattr__(self, name, np.ones(len(self.kind), dtype=np.bool_))
+        if not len(self.requeueable):
+            object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
+        if not len(self.accumulates):
+            object.__setattr__(self, "accumulates", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.saves_every_s):
             object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
         for name in ("observed_slowdown", "together_s"):
