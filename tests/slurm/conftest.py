@@ -23,6 +23,7 @@ LONG_FIRST = (
     "nodes",
     "cores",
     "walls",
+    "consent",
     "sharing",
     "fit_gang",
     "snapshot",
