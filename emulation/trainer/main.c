@@ -16,9 +16,11 @@
 #include "options.h"
 #include "place.h"
 #include "profile.h"
+#include "progress.h"
 
 #define PAGE_BYTES 4096
 #define TICK_S 0.1
+#define TELL_S 0.5 /* between two writings of the progress file */
 #define STALL_S 1.0 /* a longer gap means that the process was stopped (suspended): it made no progress then */
 
 struct training {
@@ -27,6 +29,7 @@ struct training {
     struct place place;
     double iteration, iterations, iteration_s; /* iteration_s: real seconds at full speed */
     sigset_t signals;
+    double saved; /* iteration of the newest checkpoint; negative: none */
     char checkpoint[PATH_MAX], end_marker[PATH_MAX]; /* empty without --checkpoint-dir */
     struct gpu_use uses[GPU_MAX];
 };
@@ -49,6 +52,13 @@ static void say(const struct training *training, const char *format, ...)
         fflush(stdout);
     }
     va_end(arguments);
+}
+
+/* One process speaks for the job. */
+static void tell(const struct training *training)
+{
+    if (training->place.rank == 0)
+        progress_write(training->iteration, now_s(), training->iterations, training->saved, training->options.batch);
 }
 
 /* Wait for a signal; 0 when the time is over. */
@@ -92,6 +102,7 @@ static void prepare(struct training *training, int argc, char **argv)
         options->save_s = training->profile.save_s;
     if (options->load_s < 0)
         options->load_s = training->profile.load_s;
+    training->saved = -1;
     place_read(&training->place);
     name_files(training);
     unsigned gpus = training->place.gpu_count * training->place.ranks;
@@ -176,6 +187,8 @@ static int stop(struct training *training, int sig)
             fprintf(stderr, "soda-train: cannot write %s: %s\n", training->checkpoint, strerror(errno));
             return EXIT_SAVING;
         }
+        training->saved = training->iteration;
+        tell(training);
         say(training, "saved at iteration %.0f of %.0f", training->iteration, training->iterations);
     }
     if (options->linger_s > 0)
@@ -195,7 +208,7 @@ static int resume(struct training *training)
         fprintf(stderr, "soda-train: %s is no checkpoint of this training; starting from the beginning\n", training->checkpoint);
     if (result != 0)
         return 0;
-    training->iteration = checkpoint.iteration;
+    training->iteration = training->saved = checkpoint.iteration;
     say(training, "resuming at iteration %.0f of %.0f", training->iteration, training->iterations);
     return wait_signal(training, training->options.load_s / training->options.time_scale);
 }
@@ -204,7 +217,8 @@ static int resume(struct training *training)
 static int iterate(struct training *training)
 {
     const struct options *options = &training->options;
-    double last_s = now_s(), reported_s = last_s;
+    double last_s = now_s(), reported_s = last_s, told_s = last_s;
+    tell(training);
     while (training->iteration < training->iterations) {
         unsigned gpus = training->place.gpu_count ? training->place.gpu_count : 1;
         double core_ratio = profile_core_ratio(&training->profile, (double)place_cores() / gpus);
@@ -216,6 +230,10 @@ static int iterate(struct training *training)
         double time_s = now_s(), gone_s = time_s - last_s;
         training->iteration += fmin(gone_s, STALL_S) / iteration_s;
         last_s = time_s;
+        if (time_s - told_s >= TELL_S) {
+            told_s = time_s;
+            tell(training);
+        }
         if (options->report_s > 0 && time_s - reported_s >= options->report_s) {
             reported_s = time_s;
             say(training, "iteration %.0f of %.0f (%.1f %%), %.1f samples/s", training->iteration, training->iterations,
@@ -233,6 +251,7 @@ static int iterate(struct training *training)
 /* All done: the checkpoint goes, and a marker tells the other ranks. */
 static void finish(struct training *training)
 {
+    tell(training);
     say(training, "finished %.0f iterations", training->iterations);
     if (training->place.rank || !*training->checkpoint)
         return;
