@@ -15,6 +15,8 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
@@ -37,6 +39,7 @@ class SharingSnapshotReader:
     """Adds what a policy must know to share GPUs; keeps what the store knows of kinds for a while."""
 
     store: Store
+    guests: GuestsByNode = field(default_factory=GuestsByNode)
     _known: KindProfiles | None = None
     _read_again_s: float = -math.inf
     """By the steady clock."""
@@ -50,7 +53,8 @@ class SharingSnapshotReader:
         if not settings.partitions or members_of(snapshot) is not None:
             return snapshot
         try:
-            return self._filled(snapshot, slurm_state, settings)
+            filled = self._filled(snapshot, slurm_state, settings)
+            return with_observations(self.store, filled, slurm_state.jobs, self.guests.companies, mps=settings.mps)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
                 self._failing = repr(error)
