@@ -44,7 +44,7 @@ def record_pair_observations(session: Session, jobs: Sequence[Job], gpu_types: M
         alone_s = None if kind is None else _alone_s(session, job, kind, paces)
         if kind is None or not alone_s:
             continue
-        for (subject, quantity), beside in _by_partner(session, job, kind, paces, gpu_types).items():
+        for (subject, quantity), beside in _by_partner(session, kind, paces, gpu_types).items():
             session.add(_observed(job, subject, quantity, beside, alone_s))
             seen[(subject, quantity), job.user] = None
             rows += 1
@@ -78,7 +78,7 @@ def _alone_s(session: Session, job: Job, kind: JobKind, paces: Sequence[JobPaceR
 
 
 def _by_partner(
-    session: Session, job: Job, kind: JobKind, paces: Sequence[JobPaceRow], gpu_types: Mapping[str, str]
+    session: Session, kind: JobKind, paces: Sequence[JobPaceRow], gpu_types: Mapping[str, str]
 ) -> dict[PairKey, list[JobPaceRow]]:
     """Times that the job spent beside jobs of one kind alone."""
     found: dict[PairKey, list[JobPaceRow]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.progress import Company, RunId, company_began_s, newest_progress, paces_by_job
-from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
+from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, find_jobs
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
@@ -35,7 +35,7 @@ class ObservedRun(NamedTuple):
     job: SlurmJob
     progress: JobProgressRow
     paces: Sequence[JobPaceRow]
-    """Of all runs of jobs of its id."""
+    """Of all its runs."""
     company: Company | None
     """``None``: nobody knows whom it has beside it."""
     began_s: float
@@ -43,9 +43,9 @@ class ObservedRun(NamedTuple):
     kind: JobKind | None
 
 
-def own_alone_s(paces: Sequence[JobPaceRow], submit_s: float = -math.inf) -> float | None:
+def own_alone_s(paces: Sequence[JobPaceRow]) -> float | None:
     """Time of an iteration of a job alone, over all its runs; ``None`` where it was alone for too short."""
-    alone = [pace for pace in paces if not pace.company and pace.first_s >= submit_s]
+    alone = [pace for pace in paces if not pace.company]
     clock_s, iterations = math.fsum(one.clock_s for one in alone), math.fsum(one.iterations for one in alone)
     return clock_s / iterations if clock_s >= ALONE_FOR_S and iterations >= ALONE_ITERATIONS else None
 
@@ -111,12 +111,7 @@ def saves_every_s(run: ObservedRun | None, alone_s: float | None) -> float:
 
 
 def with_observations(
-    store: Store,
-    snapshot: ClusterSnapshot,
-    jobs: Mapping[int, SlurmJob],
-    companies: Mapping[RunId, Company],
-    *,
-    mps: bool,
+    store: Store, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], companies: Mapping[RunId, Company]
 ) -> ClusterSnapshot:
     """A snapshot for sharing with what running jobs tell of themselves.
 
@@ -125,11 +120,10 @@ def with_observations(
         snapshot: any other one comes back as it is.
         jobs: as Slurm lists them.
         companies: whom each has beside it.
-        mps: jobs share under MPS, else they take turns: what is known of pairs is known of one or the other.
     """
     if not isinstance(snapshot, SharingSnapshot) or not isinstance(snapshot.known, KindProfiles):
         return snapshot
-    sharing, known = snapshot.sharing, snapshot.known.of_pairs(mps=mps)
+    sharing, known = snapshot.sharing, snapshot.known
     kinds = {
         job_id: sharing.kinds[code] if code >= 0 else None
         for job_id, code in zip(snapshot.jobs.job_id.tolist(), sharing.kind.tolist(), strict=True)
@@ -142,7 +136,7 @@ def with_observations(
     slowdown, together_s = observe_pairs(rows, alone_s)
     every_s = np.array([saves_every_s(run, alone) for run, alone in zip(rows, alone_s, strict=True)], dtype=np.float64)
     sharing = replace(sharing, observed_slowdown=slowdown, together_s=together_s, saves_every_s=every_s)
-    return replace(snapshot, sharing=sharing, known=known)
+    return replace(snapshot, sharing=sharing)
 
 
 def read_observed_runs(
@@ -154,12 +148,18 @@ def read_observed_runs(
     """What running jobs told, by job id, with the companies that they have now."""
     runs = {RunId(job.job_id, job.restarts): job for job in running if job.gpus}
     with store.read() as session:
+        # Of jobs that had the id before a reset of Slurm nothing counts.
+        listed = find_jobs(session, [run.job_id for run in runs])
+        begin_s = {job.job_id: job.submit_s - CLOCK_SLACK_S for job in listed if job.end_s is None}
         told = {
             run: row
             for run, row in newest_progress(session, runs).items()
-            if row.first_s >= runs[run].submit_s - CLOCK_SLACK_S
+            if row.first_s >= begin_s.get(run.job_id, math.inf)
         }
-        paces = paces_by_job(session, [run.job_id for run in told])
+        paces = {
+            job_id: [row for row in rows if row.first_s >= begin_s[job_id]]
+            for job_id, rows in paces_by_job(session, [run.job_id for run in told]).items()
+        }
         began_s = {
             run: company_began_s(session, companies[run]) for run in told if run in companies and companies[run].others
         }

@@ -54,7 +54,7 @@ class SharingSnapshotReader:
             return snapshot
         try:
             filled = self._filled(snapshot, slurm_state, settings)
-            return with_observations(self.store, filled, slurm_state.jobs, self.guests.companies, mps=settings.mps)
+            return with_observations(self.store, filled, slurm_state.jobs, self.guests.companies)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
                 self._failing = repr(error)
@@ -63,7 +63,7 @@ class SharingSnapshotReader:
             return snapshot
 
     def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
-        known = self._read_known(slurm_state.steady_s)
+        known = self._read_known(slurm_state.steady_s, mps=settings.mps)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
         devices = find_devices(snapshot, records, slurm_state.nodes, slurm_state.allocations, known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)
@@ -71,10 +71,10 @@ class SharingSnapshotReader:
         self._failing = ""
         return assemble_sharing_snapshot(replace(snapshot, jobs=jobs), devices, sharing, known)
 
-    def _read_known(self, steady_s: float) -> KindProfiles:
+    def _read_known(self, steady_s: float, *, mps: bool) -> KindProfiles:
         if self._known is None or steady_s >= self._read_again_s:
             with self.store.read() as session:
-                self._known = read_kind_profiles(session)
+                self._known = read_kind_profiles(session, mps=mps)
             self._read_again_s = steady_s + KNOWN_FOR_S
         return self._known
 

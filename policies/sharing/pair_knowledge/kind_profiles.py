@@ -56,18 +56,11 @@ class KindProfiles:
             if not value.subject.partner and kind.batch:
                 self._batches[value.quantity, kind.model, kind.gpu_type, kind.gpus].add(kind.batch)
         self.predictor, self._prior = guess, TimeSlicingPrior()
-        self._mps = True
 
     def of_owner(self, owner: str) -> KindProfiles:
         """The same for one owner's jobs, with what they showed themselves; of nobody, only what holds for everybody."""
         profiles = copy(self)
         profiles._owner = owner
-        return profiles
-
-    def of_pairs(self, *, mps: bool) -> KindProfiles:
-        """The same for jobs that share under MPS, or without it: then what was measured of jobs that took turns goes first."""
-        profiles = copy(self)
-        profiles._mps = mps
         return profiles
 
     def values_about(self, models: Collection[str]) -> Iterator[ProfileValue]:
@@ -112,19 +105,15 @@ class KindProfiles:
         return guessed or self._prior.xi(slowed, others)
 
     def _pair(self, slowed: JobKind, other: JobKind) -> Estimate | None:
-        found = self._xi(slowed, other)
+        found = self.estimate("xi", slowed, other)
         if found is None and slowed.gpus > 1:
             one = JobKind(slowed.model, slowed.batch, slowed.gpu_type, 1)
-            alone = self._xi(one, JobKind(other.model, other.batch, other.gpu_type, 1))
+            alone = self.estimate("xi", one, JobKind(other.model, other.batch, other.gpu_type, 1))
             # A gang meets the other on every GPU and waits for the slowest, so the pair's slowdown is the least of it.
             found = None if alone is None else Estimate(alone.value, alone.error + 0.1 * alone.value, Source.PREDICTED)
         if found is None and self.predictor is not None:
             found = self.predictor.xi(normalised_kind(slowed), (normalised_kind(other),))
         return found
-
-    def _xi(self, slowed: JobKind, other: JobKind) -> Estimate | None:
-        in_turns = None if self._mps else self.estimate("xi_time_slicing", slowed, other)
-        return in_turns or self.estimate("xi", slowed, other)
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         """As :meth:`.KindEstimates.fits`."""
