@@ -23,6 +23,7 @@ LONG_FIRST = (
     "nodes",
     "cores",
     "sharing",
+    "progress",
     "fit_gang",
     "snapshot",
     "fit",
