@@ -141,7 +141,7 @@ class JobUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class JobProgress:
+class ReportedProgress:
     """How far a run says that it is; the newest line of its progress file on one node."""
 
     job_id: int
@@ -165,7 +165,7 @@ class JobProgress:
     """Samples per iteration and GPU; 0: not said."""
 
     @classmethod
-    def from_dict(cls, data: object) -> JobProgress:
+    def from_dict(cls, data: object) -> ReportedProgress:
         """Check and take one progress that came from outside.
 
         Raises:
@@ -206,7 +206,7 @@ class NodeReport:
     """Finished since the last report that was taken; one that comes twice is the same again."""
     core_fits: tuple[CoreFit, ...] = ()
     """Searches that ended since then."""
-    progress: tuple[JobProgress, ...] = ()
+    progress: tuple[ReportedProgress, ...] = ()
     """Of the runs that tell it."""
     version: int = WIRE_VERSION
 
@@ -240,7 +240,7 @@ class NodeReport:
                 CoreMeasurement.from_dict(item) for item in read.objects("core_measurements", MAX_RECORDS)
             ),
             core_fits=tuple(CoreFit.from_dict(item) for item in read.objects("core_fits", MAX_RECORDS)),
-            progress=tuple(JobProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
+            progress=tuple(ReportedProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
         )
 
     @classmethod

@@ -16,7 +16,7 @@ from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.run_usage import RunUsage
 from slurm_soda.wire.core_tuning import GuestGpus
 from slurm_soda.wire.errors import RecordError, SpoolError
-from slurm_soda.wire.records import JobClosed, JobOpened, JobProgress, JobUsage
+from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, ReportedProgress
 from slurm_soda.wire.spool import KINDS, Spool, record_name, split_record_name
 
 MAX_RUNS_PER_REPORT = 500
@@ -57,7 +57,7 @@ class ReportBatch:
     opened: tuple[JobOpened, ...] = ()
     closed: tuple[JobClosed, ...] = ()
     usage: tuple[JobUsage, ...] = ()
-    progress: tuple[JobProgress, ...] = ()
+    progress: tuple[ReportedProgress, ...] = ()
     revisions: dict[RunKey, int] = field(default_factory=dict)
     events: frozenset[tuple[RunKey, str]] = frozenset()
     """Which openings and closings are among the news."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_soda.agent.sampling.progress_files import ProgressLine
-from slurm_soda.wire.records import JobOpened, JobProgress
+from slurm_soda.wire.records import JobOpened, ReportedProgress
 
 
 @dataclass(slots=True)
@@ -47,9 +47,9 @@ class RunProgress:
         step_s = told_s if told_s > 0 and abs(told_s - seen_s) <= tolerance_s else seen_s
         self.line, self.at_s, self.found_s, self.clock_s = line, now_s, steady_s, self.clock_s + step_s
 
-    def record(self, opened: JobOpened) -> JobProgress:
+    def record(self, opened: JobOpened) -> ReportedProgress:
         """As the controller wants it."""
-        return JobProgress(
+        return ReportedProgress(
             job_id=opened.job_id,
             restart=opened.restart,
             node=opened.node,

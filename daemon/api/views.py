@@ -228,7 +228,7 @@ def _alone_time(session: Session, job: Job, paces: Sequence[JobPaceRow]) -> Alon
     own = own_alone_s(paces)
     if own is not None:
         return AloneTime(own, "itself")
-    if not any(pace.company for pace in paces):
+    if not any(pace.co_runners for pace in paces):
         return None
     told = iteration_time_of(session, job)
     return None if told is None or told.value <= 0 else AloneTime(told.value, told.source.name.lower())

@@ -19,7 +19,7 @@ from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.sharing.observed_pairs import own_alone_s
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.id_lists import split_list
-from slurm_soda.daemon.store.progress import RunId, jobs_in_company, paces_of, runs_of_company
+from slurm_soda.daemon.store.progress import RunId, jobs_with_co_runners, paces_of, runs_of_name
 from slurm_soda.daemon.store.queries import belongs_to, find_jobs, runs_of
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job
@@ -35,7 +35,10 @@ PairKey = tuple[ProfileSubject, str]
 def record_pair_observations(session: Session, jobs: Sequence[Job], gpu_types: Mapping[str, str], now_s: float) -> int:
     """Keep what these ended jobs show of pairs, and renew the values of those pairs; gives the number of observations."""
     seen: dict[tuple[PairKey, str], None] = {}
-    together, known = jobs_in_company(session, [job.job_id for job in jobs]), _known(session, [job.id for job in jobs])
+    together, known = (
+        jobs_with_co_runners(session, [job.job_id for job in jobs]),
+        _known(session, [job.id for job in jobs]),
+    )
     rows = 0
     for job in jobs:
         if job.job_id not in together or job.id in known:
@@ -83,7 +86,7 @@ def _by_partner(
     """Times that the job spent beside jobs of one kind alone."""
     found: dict[PairKey, list[JobPaceRow]] = {}
     for pace in paces:
-        others = {_kind_of_run(session, run, pace, gpu_types) for run in runs_of_company(pace.company)}
+        others = {_kind_of_run(session, run, pace, gpu_types) for run in runs_of_name(pace.co_runners)}
         other = others.pop() if len(others) == 1 else None
         if other is not None and pace.iterations > 0:
             subject = ProfileSubject.of(kind, other)

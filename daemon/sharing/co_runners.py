@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.store.progress import Company, RunId, company_name
-from slurm_soda.daemon.store.tables.progress import MAX_COMPANY_LENGTH
+from slurm_soda.daemon.store.progress import CoRunners, RunId, co_runners_name
+from slurm_soda.daemon.store.tables.progress import MAX_CO_RUNNERS_LENGTH
 from slurm_soda.slurm_ext.client import Allocation, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
@@ -39,7 +39,7 @@ def find_sharing_jobs(jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Al
     }
 
 
-def find_companies(
+def find_co_runners(
     jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]
 ) -> dict[RunId, tuple[RunId, ...]]:
     """Who is with each running job on a GPU: empty for one that is alone. Jobs of which nobody can tell are left out."""
@@ -58,7 +58,7 @@ def find_companies(
         elif places[run] and all(devices is not None for node in places[run] for devices in _on_node(places, node)):
             others = (other for other in places if other != run and _are_together(places[run], places[other]))
             found[run] = tuple(sorted(others))
-    return {run: others for run, others in found.items() if len(company_name(others)) <= MAX_COMPANY_LENGTH}
+    return {run: others for run, others in found.items() if len(co_runners_name(others)) <= MAX_CO_RUNNERS_LENGTH}
 
 
 @dataclass(slots=True)
@@ -67,19 +67,19 @@ class GuestsByNode:
 
     by_node: Mapping[str, tuple[GuestGpus, ...]] = field(default_factory=dict)
     """The guests."""
-    companies: Mapping[RunId, Company] = field(default_factory=dict)
+    co_runners_of: Mapping[RunId, CoRunners] = field(default_factory=dict)
     """Of all running jobs with GPUs, as far as it is known."""
 
     def note(
         self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation], now_s: float, *, mps: bool
     ) -> None:
         """Take in one reading; ``mps``: those that share do it under MPS."""
-        before, companies = self.companies, {}
-        for run, others in find_companies(jobs, allocations).items():
-            company = before.get(run)
-            same = company is not None and company.others == others
-            companies[run] = company if company is not None and same else Company(others, now_s, mps)
-        self.companies = companies
+        before, co_runners_of = self.co_runners_of, {}
+        for run, others in find_co_runners(jobs, allocations).items():
+            co_runners = before.get(run)
+            same = co_runners is not None and co_runners.others == others
+            co_runners_of[run] = co_runners if co_runners is not None and same else CoRunners(others, now_s, mps)
+        self.co_runners_of = co_runners_of
         found: dict[str, list[GuestGpus]] = defaultdict(list)
         for job_id, held in allocations.items():
             for on in held if jobs[job_id].shared_gpus else ():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.progress import Company, RunId, company_began_s, newest_progress, paces_by_job
+from slurm_soda.daemon.store.progress import CoRunners, RunId, newest_progress, paces_by_job, shared_since_s
 from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, find_jobs
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
@@ -36,16 +36,16 @@ class ObservedRun(NamedTuple):
     progress: JobProgressRow
     paces: Sequence[JobPaceRow]
     """Of all its runs."""
-    company: Company | None
+    co_runners: CoRunners | None
     """``None``: nobody knows whom it has beside it."""
     began_s: float
-    """When that company began; :func:`~slurm_soda.daemon.store.progress.company_began_s`."""
+    """When all of them began to share; :func:`~slurm_soda.daemon.store.progress.shared_since_s`."""
     kind: JobKind | None
 
 
 def own_alone_s(paces: Sequence[JobPaceRow]) -> float | None:
     """Time of an iteration of a job alone, over all its runs; ``None`` where it was alone for too short."""
-    alone = [pace for pace in paces if not pace.company]
+    alone = [pace for pace in paces if not pace.co_runners]
     clock_s, iterations = math.fsum(one.clock_s for one in alone), math.fsum(one.iterations for one in alone)
     return clock_s / iterations if clock_s >= ALONE_FOR_S and iterations >= ALONE_ITERATIONS else None
 
@@ -76,12 +76,12 @@ def observe_pairs(
 
 
 def _observe(run: ObservedRun | None, alone_s: float | None) -> tuple[float, float]:
-    if run is None or run.company is None or not run.company.others:
+    if run is None or run.co_runners is None or not run.co_runners.others:
         return math.nan, math.nan
     told = run.progress
     pace = next((one for one in run.paces if _is_of(one, run)), None)
     clock_s, iterations = (0.0, 0.0) if pace is None else (pace.clock_s, pace.iterations)
-    # Without an iteration, as far as all of the company have run together; a training that is done has none to do.
+    # Without an iteration, as far as all of them have run together; a training that is done has none to do.
     waited_s = max(min(told.idle_s, told.at_s + told.idle_s - run.began_s) - LATE_S, 0.0)
     if 0 < told.total <= told.iterations:
         waited_s = 0.0
@@ -96,7 +96,12 @@ def _observe(run: ObservedRun | None, alone_s: float | None) -> tuple[float, flo
 def _is_of(pace: JobPaceRow, run: ObservedRun) -> bool:
     told = run.progress
     same_run = pace.restart == told.restart and pace.first_s == told.first_s
-    return same_run and run.company is not None and pace.company == run.company.name and pace.began_s >= run.began_s
+    return (
+        same_run
+        and run.co_runners is not None
+        and pace.co_runners == run.co_runners.name
+        and pace.began_s >= run.began_s
+    )
 
 
 def saves_every_s(run: ObservedRun | None, alone_s: float | None) -> float:
@@ -111,7 +116,7 @@ def saves_every_s(run: ObservedRun | None, alone_s: float | None) -> float:
 
 
 def with_observations(
-    store: Store, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], companies: Mapping[RunId, Company]
+    store: Store, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], co_runners_of: Mapping[RunId, CoRunners]
 ) -> ClusterSnapshot:
     """A snapshot for sharing with what running jobs tell of themselves.
 
@@ -119,7 +124,7 @@ def with_observations(
         store: what they told.
         snapshot: any other one comes back as it is.
         jobs: as Slurm lists them.
-        companies: whom each has beside it.
+        co_runners_of: whom each has beside it.
     """
     if not isinstance(snapshot, SharingSnapshot) or not isinstance(snapshot.known, KindProfiles):
         return snapshot
@@ -129,7 +134,7 @@ def with_observations(
         for job_id, code in zip(snapshot.jobs.job_id.tolist(), sharing.kind.tolist(), strict=True)
     }
     running = [jobs[job_id] for job_id in kinds if jobs[job_id].state == "RUNNING"]
-    observed = read_observed_runs(store, running, companies, kinds)
+    observed = read_observed_runs(store, running, co_runners_of, kinds)
     rows = [observed.get(job_id) for job_id in kinds]
     found = [None if run is None else alone_iteration_s(run, known) for run in rows]
     alone_s = [None if one is None else one.value for one in found]
@@ -142,10 +147,10 @@ def with_observations(
 def read_observed_runs(
     store: Store,
     running: Sequence[SlurmJob],
-    companies: Mapping[RunId, Company],
+    co_runners_of: Mapping[RunId, CoRunners],
     kinds: Mapping[int, JobKind | None],
 ) -> dict[int, ObservedRun]:
-    """What running jobs told, by job id, with the companies that they have now."""
+    """What running jobs told, by job id, with the co-runners that they have now."""
     runs = {RunId(job.job_id, job.restarts): job for job in running if job.gpus}
     with store.read() as session:
         # Of jobs that had the id before a reset of Slurm nothing counts.
@@ -161,14 +166,16 @@ def read_observed_runs(
             for job_id, rows in paces_by_job(session, [run.job_id for run in told]).items()
         }
         began_s = {
-            run: company_began_s(session, companies[run]) for run in told if run in companies and companies[run].others
+            run: shared_since_s(session, co_runners_of[run])
+            for run in told
+            if run in co_runners_of and co_runners_of[run].others
         }
     return {
         run.job_id: ObservedRun(
             runs[run],
             row,
             paces.get(run.job_id, ()),
-            companies.get(run),
+            co_runners_of.get(run),
             began_s.get(run, -math.inf),
             kinds.get(run.job_id),
         )

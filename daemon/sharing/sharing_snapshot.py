@@ -54,7 +54,7 @@ class SharingSnapshotReader:
             return snapshot
         try:
             filled = self._filled(snapshot, slurm_state, settings)
-            return with_observations(self.store, filled, slurm_state.jobs, self.guests.companies)
+            return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
                 self._failing = repr(error)

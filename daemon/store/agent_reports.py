@@ -12,14 +12,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import add_fit, add_measurement
-from slurm_soda.daemon.store.progress import Company, RunId, take_progress
+from slurm_soda.daemon.store.progress import CoRunners, RunId, take_progress
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
 _RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits", "progress")
 """Fields of a report that are lists of records."""
 
-NO_COMPANIES: Mapping[RunId, Company] = MappingProxyType({})
+NO_CO_RUNNERS: Mapping[RunId, CoRunners] = MappingProxyType({})
 
 _USAGE_KEY = ("job_id", "restart", "node", "first_s")
 
@@ -58,17 +58,19 @@ def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
 
 
 def store_report(
-    session: Session, report: NodeReport, now_s: float, companies: Mapping[RunId, Company] = NO_COMPANIES
+    session: Session, report: NodeReport, now_s: float, co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS
 ) -> None:
-    """Take in one report; ``companies``: as for :func:`store_records`."""
-    store_records(session, report, companies)
+    """Take in one report; ``co_runners_of``: as for :func:`store_records`."""
+    store_records(session, report, co_runners_of)
     _store_heartbeat(session, report, now_s)
 
 
-def store_records(session: Session, report: NodeReport, companies: Mapping[RunId, Company] = NO_COMPANIES) -> None:
+def store_records(
+    session: Session, report: NodeReport, co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS
+) -> None:
     """Take in the records of a report.
 
-    Usage is cumulative, so the newest record of a run on a node replaces the one before. ``companies``: whom each run has on
+    Usage is cumulative, so the newest record of a run on a node replaces the one before. ``co_runners_of``: whom each run has on
     its GPUs now; progress of a run that is missing there is counted for none.
     """
     _add_events(session, "open", report.opened)
@@ -78,7 +80,7 @@ def store_records(session: Session, report: NodeReport, companies: Mapping[RunId
         add_measurement(session, measurement)
     for fit in report.core_fits:
         add_fit(session, fit)
-    take_progress(session, report.progress, companies)
+    take_progress(session, report.progress, co_runners_of)
 
 
 def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None:

@@ -1,7 +1,7 @@
 """What jobs tell of their progress, and how fast they are alone and beside others.
 
-Every reading of a run is counted for the company that it had since the reading before, if that was the same all the time:
-intervals in which somebody came or went are left out. A company begins when all of its jobs iterate, as far as they tell.
+Every reading of a run is counted for the co-runners that it had since the reading before, if these were the same all the time:
+intervals in which somebody came or went are left out. They count from when all of them iterate, as far as they tell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.queries import belongs_to
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Job
-from slurm_soda.wire.records import JobProgress
+from slurm_soda.wire.records import ReportedProgress
 
 
 class RunId(NamedTuple):
@@ -28,7 +28,7 @@ class RunId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class CoRunners:
     """Who is on a run's GPUs with it."""
 
     others: tuple[RunId, ...]
@@ -40,22 +40,22 @@ class Company:
     @property
     def name(self) -> str:
         """As the store has it."""
-        return company_name(self.others)
+        return co_runners_name(self.others)
 
 
-def company_name(others: Iterable[RunId]) -> str:
+def co_runners_name(others: Iterable[RunId]) -> str:
     """Runs as ``12.0+15.1``."""
     return "+".join(f"{run.job_id}.{run.restart}" for run in sorted(others))
 
 
-def runs_of_company(name: str) -> tuple[RunId, ...]:
-    """The inverse of :func:`company_name`."""
+def runs_of_name(name: str) -> tuple[RunId, ...]:
+    """The inverse of :func:`co_runners_name`."""
     parts = (run.partition(".") for run in name.split("+") if run)
     return tuple(RunId(int(job_id), int(restart)) for job_id, _, restart in parts)
 
 
-def take_progress(session: Session, told: Sequence[JobProgress], companies: Mapping[RunId, Company]) -> None:
-    """Take in what runs say now, and count it for the company that each of them has."""
+def take_progress(session: Session, told: Sequence[ReportedProgress], co_runners_of: Mapping[RunId, CoRunners]) -> None:
+    """Take in what runs say now, and count it for the co-runners that each of them has."""
     for one in told:
         row = session.scalars(
             select(JobProgressRow).filter_by(job_id=one.job_id, restart=one.restart, node=one.node, first_s=one.first_s)
@@ -66,14 +66,14 @@ def take_progress(session: Session, told: Sequence[JobProgress], companies: Mapp
             continue
         if one.at_s < row.at_s and one.clock_s <= row.clock_s:
             continue  # told before
-        company = companies.get(RunId(one.job_id, one.restart))
-        if company is not None:
-            _count(session, row, one, company)
+        co_runners = co_runners_of.get(RunId(one.job_id, one.restart))
+        if co_runners is not None:
+            _count(session, row, one, co_runners)
         _take(row, one)
         session.flush()
 
 
-def _first_row(told: JobProgress) -> JobProgressRow:
+def _first_row(told: ReportedProgress) -> JobProgressRow:
     return JobProgressRow(
         job_id=told.job_id,
         restart=told.restart,
@@ -92,7 +92,7 @@ def _first_row(told: JobProgress) -> JobProgressRow:
     )
 
 
-def _take(row: JobProgressRow, told: JobProgress) -> None:
+def _take(row: JobProgressRow, told: ReportedProgress) -> None:
     if told.saved > row.saved:
         row.saves, row.saved_s = row.saves + 1, told.at_s
     row.began_iterations = min(row.began_iterations, told.iterations)
@@ -100,33 +100,33 @@ def _take(row: JobProgressRow, told: JobProgress) -> None:
     row.iterations, row.total, row.batch, row.saved = told.iterations, told.total, told.batch, told.saved
 
 
-def _count(session: Session, before: JobProgressRow, told: JobProgress, company: Company) -> None:
-    """Add what was done since the reading before, unless the company is younger than that."""
+def _count(session: Session, before: JobProgressRow, told: ReportedProgress, co_runners: CoRunners) -> None:
+    """Add what was done since the reading before, unless somebody came after it."""
     iterations, clock_s = told.iterations - before.iterations, told.clock_s - before.clock_s
-    begins_s = company_began_s(session, company)
+    begins_s = shared_since_s(session, co_runners)
     if iterations <= 0 or clock_s <= 0 or before.at_s < begins_s:
         return  # counts that fall are another training's, or a lie
-    key = {"job_id": told.job_id, "restart": told.restart, "first_s": told.first_s, "company": company.name}
+    key = {"job_id": told.job_id, "restart": told.restart, "first_s": told.first_s, "co_runners": co_runners.name}
     pace = session.scalars(select(JobPaceRow).filter_by(**key)).first()
     if pace is None:
         pace = JobPaceRow(**key, began_s=before.at_s, iterations=0.0, clock_s=0.0)
         session.add(pace)
     elif pace.began_s < begins_s:  # one of them was still loading, and has begun since
         pace.began_s, pace.iterations, pace.clock_s = before.at_s, 0.0, 0.0
-    pace.mps, pace.at_s = company.mps, told.at_s
+    pace.mps, pace.at_s = co_runners.mps, told.at_s
     pace.iterations, pace.clock_s = pace.iterations + iterations, pace.clock_s + clock_s
 
 
-def company_began_s(session: Session, company: Company) -> float:
-    """When all of a company were iterating, as far as they tell."""
+def shared_since_s(session: Session, co_runners: CoRunners) -> float:
+    """When all of them were iterating, as far as they tell."""
     began_s = [
         row.began_s
-        for other in company.others
+        for other in co_runners.others
         for row in session.scalars(select(JobProgressRow).filter_by(job_id=other.job_id, restart=other.restart))
         # A job of the same id from before a reset of Slurm is none of them.
-        if row.at_s >= company.since_s
+        if row.at_s >= co_runners.since_s
     ]
-    return max([company.since_s, *began_s])
+    return max([co_runners.since_s, *began_s])
 
 
 def progress_of(session: Session, job: Job) -> Sequence[JobProgressRow]:
@@ -137,7 +137,7 @@ def progress_of(session: Session, job: Job) -> Sequence[JobProgressRow]:
 
 
 def paces_of(session: Session, job: Job) -> Sequence[JobPaceRow]:
-    """How fast the job's runs were, alone and in each company, first to last."""
+    """How fast the job's runs were, alone and beside others, first to last."""
     query = select(JobPaceRow).where(JobPaceRow.job_id == job.job_id)
     rows = session.scalars(query.order_by(JobPaceRow.restart, JobPaceRow.began_s, JobPaceRow.id))
     return [row for row in rows if belongs_to(row.first_s, job)]
@@ -164,10 +164,10 @@ def paces_by_job(session: Session, job_ids: Sequence[int]) -> dict[int, list[Job
     return found
 
 
-def jobs_in_company(session: Session, job_ids: Sequence[int]) -> set[int]:
+def jobs_with_co_runners(session: Session, job_ids: Sequence[int]) -> set[int]:
     """Which of these jobs were ever beside others while they told their progress."""
     found: set[int] = set()
     for part in split_list(job_ids):
-        query = select(JobPaceRow.job_id).where(JobPaceRow.job_id.in_(part), JobPaceRow.company != "")
+        query = select(JobPaceRow.job_id).where(JobPaceRow.job_id.in_(part), JobPaceRow.co_runners != "")
         found.update(session.scalars(query))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_soda.daemon.api.views import JobDetailView
-from slurm_soda.daemon.store.progress import runs_of_company
+from slurm_soda.daemon.store.progress import runs_of_name
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.sodactl import output
@@ -27,17 +27,17 @@ def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Expla
         "told_s": told.at_s + told.idle_s,
         "alone_iteration_s": None if view.alone is None else view.alone.iteration_s,
         "alone_by": None if view.alone is None else view.alone.by,
-        "beside": [_beside(view, pace) for pace in paces if pace.company],
+        "beside": [_beside(view, pace) for pace in paces if pace.co_runners],
     }
     sentences = [_so_far(told, last, now_s, ended=ended)]
-    if last is not None and last.company:
+    if last is not None and last.co_runners:
         sentences.append(_slowdown(view, last))
     return Explanation(tuple(sentences), numbers)
 
 
 def _beside(view: JobDetailView, pace: JobPaceRow) -> dict[str, object]:
     return {
-        "jobs": [run.job_id for run in runs_of_company(pace.company)],
+        "jobs": [run.job_id for run in runs_of_name(pace.co_runners)],
         "mps": pace.mps,
         "together_s": pace.clock_s,
         "iteration_s": pace.iteration_s,
@@ -62,7 +62,7 @@ def _so_far(told: JobProgressRow, last: JobPaceRow | None, now_s: float, *, ende
 
 
 def _slowdown(view: JobDetailView, pace: JobPaceRow) -> str:
-    jobs = ", ".join(str(run.job_id) for run in runs_of_company(pace.company))
+    jobs = ", ".join(str(run.job_id) for run in runs_of_name(pace.co_runners))
     beside = f"Beside job {jobs}, for {output.format_duration(pace.clock_s)}{'' if pace.mps else ' in turns'}"
     ratio = _ratio(view, pace)
     if view.alone is None or ratio is None:

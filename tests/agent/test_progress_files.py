@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.agent.sampling.progress_files import MAX_BYTES, ProgressFiles, ProgressLine, parse_progress
 from slurm_soda.agent.sampling.run_progress import RunProgress
-from slurm_soda.wire.records import JobOpened, JobProgress
+from slurm_soda.wire.records import JobOpened, ReportedProgress
 from slurm_soda.wire.run_fields import MAX_ITERATIONS
 
 OPENED = JobOpened(7, 1, "n1", os.getuid(), "alice", "gpu", 1000.0, (0,), 4)
@@ -122,7 +122,7 @@ def test_any_numbers_make_a_record_that_the_controller_takes(number: str, second
     told = parse_progress(f"iteration={number} seconds={seconds}\n".encode())
     if told is not None:
         record = RunProgress.begun(told, 1000.0, 50.0).record(OPENED)
-        assert JobProgress.from_dict(asdict(record)) == record
+        assert ReportedProgress.from_dict(asdict(record)) == record
 
 
 def test_the_time_between_two_lines_is_what_they_say() -> None:

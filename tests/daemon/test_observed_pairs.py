@@ -16,12 +16,12 @@ from slurm_soda.daemon.learning.pair_observations import record_pair_observation
 from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
-from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_companies
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_co_runners
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, observe_pairs, saves_every_s
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.progress import Company, RunId
+from slurm_soda.daemon.store.progress import CoRunners, RunId
 from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow, ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
@@ -29,7 +29,7 @@ from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
-from slurm_soda.wire.records import JobProgress, NodeReport
+from slurm_soda.wire.records import NodeReport, ReportedProgress
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.records import record
@@ -62,7 +62,7 @@ class Nodes:
             for job_id, speed in speeds.items():
                 self._done[job_id] = self._done.get(job_id, 0.0) + speed * every_s
                 first_s = self._first_s.setdefault(job_id, now_s)
-                told.append(JobProgress(job_id, 0, "n1", first_s, now_s, now_s, 0.0, self._done[job_id], 1e6))
+                told.append(ReportedProgress(job_id, 0, "n1", first_s, now_s, now_s, 0.0, self._done[job_id], 1e6))
             self._seq += 1
             self._writer.submit(NodeReport("n1", "a", self._seq, now_s, progress=tuple(told))).result(30)
 
@@ -117,18 +117,18 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
 
 
 def observed(
-    company: Sequence[int] = (8,),
+    co_runners: Sequence[int] = (8,),
     pace: tuple[float, float] | None = (100.0, 20.0),
     began_s: float = 100.0,
     **told: float,
 ) -> ObservedRun:
-    """A run of job 7 that has done so many iterations in so many seconds in its present company."""
+    """A run of job 7 that has done so many iterations in so many seconds beside its co-runners."""
     values = {"at_s": 130.0, "idle_s": 0.0, "iterations": 500.0, "total": 0.0, "saved": -1.0, "saves": 0, **told}
     row = JobProgressRow(job_id=7, restart=0, node="n1", first_s=90.0, began_s=95.0, began_iterations=100.0, **values)
-    others = Company(tuple(RunId(one, 0) for one in company), began_s)
+    others = CoRunners(tuple(RunId(one, 0) for one in co_runners), began_s)
     paces = []
     if pace is not None:
-        paces = [JobPaceRow(job_id=7, restart=0, first_s=90.0, company=others.name, began_s=began_s,
+        paces = [JobPaceRow(job_id=7, restart=0, first_s=90.0, co_runners=others.name, began_s=began_s,
                             iterations=pace[0], clock_s=pace[1])]  # fmt: skip
     return ObservedRun(record(7, state="RUNNING"), row, paces, others, began_s, None)
 
@@ -137,7 +137,7 @@ def observed(
     ("run", "alone_s", "slowdown", "together_s"),
     [
         (None, 0.1, math.nan, math.nan),
-        (observed(company=()), 0.1, math.nan, math.nan),
+        (observed(co_runners=()), 0.1, math.nan, math.nan),
         (observed(), 0.1, 2.0, 20.0),
         (observed(), None, math.nan, 20.0),
         (observed(pace=None), 0.1, math.nan, 0.0),
@@ -163,7 +163,7 @@ def test_how_often_a_job_saves_is_known_from_its_checkpoints() -> None:
     )
 
 
-def test_company_is_whoever_is_on_a_gpu_of_the_job() -> None:
+def test_co_runners_are_whoever_is_on_a_gpu_of_the_job() -> None:
     jobs = {
         job_id: record(job_id, state="RUNNING", gpus=gpus, node_names="n1", shared_gpus=shared, restarts=restarts)
         for job_id, gpus, shared, restarts in [(1, 2, 0, 0), (2, 1, 0, 0), (3, 1, 1, 4), (4, 1, 1, 0), (5, 0, 0, 0)]
@@ -173,15 +173,15 @@ def test_company_is_whoever_is_on_a_gpu_of_the_job() -> None:
         3: [HeldOnNode("n1", 1, 1, (), (1,))], 4: [HeldOnNode("n1", 1, 1, (), (0,))],
     }  # fmt: skip
     one, guests = RunId(1, 0), (RunId(3, 4), RunId(4, 0))
-    assert find_companies(jobs, held) == {one: guests, RunId(2, 0): (), guests[0]: (one,), guests[1]: (one,)}
+    assert find_co_runners(jobs, held) == {one: guests, RunId(2, 0): (), guests[0]: (one,), guests[1]: (one,)}
     dark = {**held, 4: [HeldOnNode("n1", 1, 1)]}
-    assert find_companies(jobs, dark) == {}, "nobody knows on whose GPU job 4 is"
+    assert find_co_runners(jobs, dark) == {}, "nobody knows on whose GPU job 4 is"
     noted = GuestsByNode()
     noted.note(jobs, held, 10.0, mps=True)
     noted.note(jobs, held, 20.0, mps=True)
-    assert noted.companies[one] == Company(guests, 10.0, True)
+    assert noted.co_runners_of[one] == CoRunners(guests, 10.0, True)
     noted.note({**jobs, 3: record(3, state="COMPLETED")}, held, 30.0, mps=True)
-    assert noted.companies[one] == Company(guests[1:], 30.0, True)
+    assert noted.co_runners_of[one] == CoRunners(guests[1:], 30.0, True)
 
 
 class History:
@@ -197,8 +197,8 @@ class History:
             for _ in range(jobs):
                 job, other = (self._job(session, user, kind) for user, kind in ((owner, R50), ("other", VGG)))
                 key = {"job_id": job.job_id, "restart": 0, "first_s": 5.0, "began_s": 6.0, "at_s": 200.0}
-                alone = JobPaceRow(**key, company="", mps=False, iterations=200.0, clock_s=20.0)
-                beside = JobPaceRow(**key, company=f"{other.job_id}.0", mps=mps, iterations=together_s / 0.1 / slowdown,
+                alone = JobPaceRow(**key, co_runners="", mps=False, iterations=200.0, clock_s=20.0)
+                beside = JobPaceRow(**key, co_runners=f"{other.job_id}.0", mps=mps, iterations=together_s / 0.1 / slowdown,
                                     clock_s=together_s)  # fmt: skip
                 session.add_all([alone, beside])
                 ended.append(job)

@@ -1,4 +1,4 @@
-"""The recipes: each compiles and submits with flags that exist; the one in plain Python saves, resumes and tells its progress."""
+"""The recipes: each compiles and uses flags that exist; the one in plain Python saves, resumes and tells its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress that jobs tell, on real Slurm: from the file by the agent into sodad's store, and what ``explain`` makes of it."""
+"""Progress that jobs tell, on real Slurm: from a file over the agent into sodad's store and to ``explain``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
-from tests.slurm.test_sharing import CONFIGURATION, guest
+from tests.slurm.test_sharing import CONFIGURATION
 
 pytestmark = pytest.mark.slurm
 
@@ -75,6 +75,16 @@ def test_the_example_saves_is_requeued_resumes_and_tells_its_progress(site: Daem
     assert re.search(r"It says that it has done \d+ of 600 iterations.*; last saved at iteration \d+", said), said
 
 
+def train(site: DaemonSite, name: str, *asks: str) -> int:
+    """A training on the first GPU of its node, whatever Slurm calls it."""
+    script = (
+        "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0\nexec soda-train --model resnet50 --duration-s 6000 --report-s 1\n"
+    )
+    argv = ("sbatch", "--parsable", f"--output=/home/alice/{name}.out", "--time=30", "--cpus-per-task=4",
+            "--soda-model=resnet50", "--soda-batch-size=64")  # fmt: skip
+    return int(site.cluster.exec("alice", (*argv, *asks), input=script).check().stdout)
+
+
 def samples_per_s(site: DaemonSite, file: str) -> list[float]:
     text = site.cluster.exec("alice", ("cat", file)).check().stdout
     return [float(one) for one in re.findall(r"([\d.]+) samples/s", text)]
@@ -82,15 +92,16 @@ def samples_per_s(site: DaemonSite, file: str) -> list[float]:
 
 def test_an_observed_slowdown_is_that_of_the_emulated_gpu(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="advise"))
-    script = "#!/bin/bash\nexec soda-train --model resnet50 --duration-s 600 --time-scale 10 --report-s 1\n"
-    argv = ("sbatch", "--parsable", "--output=/home/alice/host.out", "--time=30", "--gres=gpu:1", "--nodelist=n1",
-            "--cpus-per-task=4", "--soda-model=resnet50", "--soda-batch-size=64")  # fmt: skip
-    host = int(site.cluster.exec("alice", argv, input=script).check().stdout)
+    host = train(site, "host", "--gres=gpu:1", "--nodelist=n1")
     site.wait_running([host])
     site.wait(lambda: explained(site, host).get("alone_by") == "itself", "its time alone is known")
     alone = statistics.median(samples_per_s(site, "/home/alice/host.out"))
-    beside = guest(site, "n1", 0)
+    beside = train(site, "guest", "--gres=gpu:1", "--hold")
+    update = ("TresPerNode=gres/sharedgpu:g0:1", "ReqNodeList=n1")
+    site.cluster.exec("root", ("scontrol", "update", f"jobid={beside}", *update)).check()
+    site.cluster.exec("root", ("scontrol", "release", str(beside))).check()
     site.wait_running([beside])
+    site.wait(lambda: explained(site, beside)["iterations"] > 0, "the guest iterates")
     count = len(samples_per_s(site, "/home/alice/host.out")) + 2
 
     def seen() -> Any:
@@ -108,9 +119,14 @@ def test_an_observed_slowdown_is_that_of_the_emulated_gpu(site: DaemonSite) -> N
 
 def test_names_that_are_no_files_harm_neither_the_agent_nor_other_jobs(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="advise"))
+    hostile = []
     for kind in ("fifo", "link", "huge"):
         argv = ("sbatch", "--parsable", "--output=/dev/null", "--nodelist=n1", "--gres=gpu:1", "--time=10")
-        site.cluster.exec("bob", (*argv, "/dev/stdin", kind), input=f"#!/bin/bash{HOSTILE}").check()
+        submitted = site.cluster.exec("bob", (*argv, "/dev/stdin", kind), input=f"#!/bin/bash{HOSTILE}").check()
+        hostile.append(int(submitted.stdout))
+    site.wait_running(hostile)
     honest = site.train("alice", 1, 300, asks=("--nodelist=n1",))
     site.wait_running([honest])
     site.wait(lambda: explained(site, honest)["iterations"] > 5, "the agent reads on")
+    assert site.states(hostile) == ["RUNNING"] * 3
+    assert [explained(site, job)["iterations"] for job in hostile] == [-1] * 3

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
-from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobProgress, JobUsage, NodeReport
+from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
 USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cgroup/v1")
 MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 60)
 FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
-PROGRESS = JobProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
+PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
     (PROGRESS,),

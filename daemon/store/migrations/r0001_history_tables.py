@@ -249,7 +249,7 @@ def _create_progress_tables() -> None:
         sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("restart", sa.Integer(), nullable=False),
         sa.Column("first_s", sa.Double(), nullable=False),
-        sa.Column("company", sa.String(length=255), nullable=False),
+        sa.Column("co_runners", sa.String(length=255), nullable=False),
         sa.Column("mps", sa.Boolean(), nullable=False),
         sa.Column("began_s", sa.Double(), nullable=False),
         sa.Column("at_s", sa.Double(), nullable=False),
@@ -257,7 +257,7 @@ def _create_progress_tables() -> None:
         sa.Column("clock_s", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_job_pace")),
         sa.UniqueConstraint(
-            "job_id", "restart", "first_s", "company", name=op.f("uq_job_pace_job_id_restart_first_s_company")
+            "job_id", "restart", "first_s", "co_runners", name=op.f("uq_job_pace_job_id_restart_first_s_co_runners")
         ),
     )
     op.create_index(op.f("ix_job_pace_job_id"), "job_pace", ["job_id"], unique=False)

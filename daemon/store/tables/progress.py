@@ -8,11 +8,11 @@ from sqlalchemy.orm import Mapped, mapped_column
 from slurm_soda.daemon.store.tables.column_types import JobId
 from slurm_soda.daemon.store.tables.scheduling import Base
 
-MAX_COMPANY_LENGTH = 255
+MAX_CO_RUNNERS_LENGTH = 255
 
 
 class JobProgressRow(Base):
-    """How far one run last said that it is, on one node; see :class:`slurm_soda.wire.records.JobProgress`."""
+    """How far one run last said that it is, on one node; see :class:`slurm_soda.wire.records.ReportedProgress`."""
 
     __tablename__ = "job_progress"
     __table_args__ = (UniqueConstraint("job_id", "restart", "node", "first_s"),)
@@ -40,15 +40,15 @@ class JobProgressRow(Base):
 
 
 class JobPaceRow(Base):
-    """Iterations of one run in one company: alone, or beside the same jobs all the time."""
+    """Iterations of one run with one set of co-runners: alone, or beside the same jobs all the time."""
 
     __tablename__ = "job_pace"
-    __table_args__ = (UniqueConstraint("job_id", "restart", "first_s", "company"),)
+    __table_args__ = (UniqueConstraint("job_id", "restart", "first_s", "co_runners"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     job_id: Mapped[JobId] = mapped_column(index=True)
     restart: Mapped[int]
     first_s: Mapped[float]
-    company: Mapped[str] = mapped_column(String(MAX_COMPANY_LENGTH), default="")
+    co_runners: Mapped[str] = mapped_column(String(MAX_CO_RUNNERS_LENGTH), default="")
     """Runs on its GPUs, as ``12.0+15.1``; empty: it was alone."""
     mps: Mapped[bool] = mapped_column(default=False)
     """Under MPS; else they took turns."""
