@@ -70,8 +70,8 @@ def store_records(
 ) -> None:
     """Take in the records of a report.
 
-    Usage is cumulative, so the newest record of a run on a node replaces the one before. ``co_runners_of``: whom each run has on
-    its GPUs now; progress of a run that is missing there is counted for none.
+    Usage is cumulative, so the newest record of a run on a node replaces the one before. ``co_runners_of``: whom each run
+    has on its GPUs now; progress of a run that is missing there is counted for none.
     """
     _add_events(session, "open", report.opened)
     _add_events(session, "close", report.closed)

@@ -1,7 +1,7 @@
 """What jobs tell of their progress, and how fast they are alone and beside others.
 
-Every reading of a run is counted for the co-runners that it had since the reading before, if these were the same all the time:
-intervals in which somebody came or went are left out. They count from when all of them iterate, as far as they tell.
+Every reading of a run is counted for the co-runners that it had since the reading before, if these were the same all the
+time: intervals in which somebody came or went are left out. They count from when all of them iterate, as far as they tell.
 """
 
 from __future__ import annotations
