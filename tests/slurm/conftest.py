@@ -22,6 +22,7 @@ LONG_FIRST = (
     "expiry",
     "nodes",
     "cores",
+    "consent",
     "sharing",
     "progress",
     "fit_gang",
