@@ -63,7 +63,9 @@ def test_nobody_is_counted_whose_co_runners_are_not_known(store: Store) -> None:
 def test_an_interval_in_which_somebody_came_counts_for_nobody(store: Store) -> None:
     pair = CoRunners((RunId(8, 0),), 115.0)
     take(store, told(100, 10), told(110, 30), j7=ALONE)
-    take(store, told(120, 40), told(130, 45), told(140, 50), j7=pair)
+    take(store, told(120, 40), j7=pair)
+    assert paces(store) == {"": (20.0, 10.0)}
+    take(store, told(130, 45), told(140, 50), j7=pair)
     assert paces(store) == {"": (20.0, 10.0), "8.0": (10.0, 20.0)}
 
 
