@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import HeldOnNode, SlurmJob
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from slurm_soda.slurm_ext.sharing.guest_requests import is_half_done, read_guest_records, request_fields, why_not_guest
+from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records, request_fields, why_not_guest
 from slurm_soda.slurm_ext.write.job_changes import JobChange, join_change, unshare_change
 from slurm_soda.slurm_ext.write.sending import apply_changes
 from tests.slurm.test_client import InController
@@ -30,7 +30,7 @@ WAYS = (
     "--tres-per-task=gres/gpu:1 --ntasks=1",
     "--tres-per-task=cpu:2,gres/gpu:1 --ntasks=1",
     "--gres=gpu:1 --gpus=1",
-    "--gres=gpu:1 --nodelist=n[1-2]",
+    "--gres=gpu:1 --nodelist=n2",
 )
 REFUSED = {
     "--gres=gpu:1 --no-requeue": "--no-requeue",
