@@ -151,6 +151,7 @@ def describe_jobs(
         shares=np.array(
             [share[record.partition] and _consents(record, settings) for record in records], dtype=np.bool_
         ),
+        accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
     )
 
