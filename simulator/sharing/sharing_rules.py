@@ -57,6 +57,8 @@ class SharingRules:
     """Where ``knowledge`` is ``predicted``."""
     observes: bool = True
     """Slowdowns that were seen for a minute become known."""
+    parts: bool = True
+    """Pairs in which a bound of an owner is seen to be broken part; nobody sees it where ``observes`` is false."""
     mechanism: Mechanism = IDEAL
     """What can be done when jobs share, and what it costs."""
 
