@@ -43,6 +43,7 @@ def simulate_sharing(
             gives CPUs or memory twice, or uses a node that is down.
     """
     started_s = time.process_time()
+    workload = rules.bounded(workload)
     together = rules.together(workload)
     # Without a bound there is none to be broken.
     watched = rules.parts and rules.observes and bool(np.isfinite(workload.max_slowdown).any())
