@@ -58,13 +58,13 @@ class PartPairs:
         observed, lasted_s = snapshot.sharing.observed_slowdown, snapshot.sharing.together_s
         bound = snapshot.sharing.max_slowdown
         with np.errstate(invalid="ignore"):
-            over = (snapshot.jobs.state == JobState.RUNNING) & (observed > bound + _ROUNDING) & (lasted_s > 0)
+            over = (snapshot.jobs.state == JobState.RUNNING) & (observed > bound) & (lasted_s > 0)
         rows: IntColumn = np.flatnonzero(over)
         return rows[[self._lasts(observed, bound, lasted_s, row) for row in rows.tolist()]] if len(rows) else rows
 
     def _lasts(self, observed: FloatColumn, bound: FloatColumn, lasted_s: FloatColumn, row: int) -> bool:
         average = self.trigger.smoothed(float(observed[row]) - 1.0, float(lasted_s[row]))
-        return average > float(bound[row]) - 1.0
+        return average > float(bound[row]) - 1.0 + _ROUNDING
 
 
 class _Pairs:
@@ -92,21 +92,18 @@ class _Pairs:
     def last_guest(self, row: int) -> int | None:
         """Who has to leave for a job to be slowed less, itself perhaps; None if nobody can, or somebody leaves already."""
         beside = self.co_runners(row)
-        if self._leaving & {row, *beside}:
+        if not beside or self._leaving & {row, *beside}:
             return None
-        able = [one for one in (row, *beside) if self._may_leave(one, row)]
+        able = [one for one in (row, *beside) if self._may_leave(one)]
         start_s, job_id = self._snapshot.jobs.start_s, self._snapshot.jobs.job_id
         return max(able, key=lambda one: (start_s[one], job_id[one]), default=None)
 
-    def _may_leave(self, guest: int, slowed: int) -> bool:
-        """Whether a job is a guest on a GPU of the slowed one, hosts nobody, and can go in this decision."""
-        mine: list[int] = self._snapshot.devices.of(guest).tolist()
-        shared = [device for device in mine if slowed in self._on(device) and len(self._on(device)) > 1]
-        if not any(self._rules.host(device, self._on(device)) != guest for device in shared):
+    def _may_leave(self, row: int) -> bool:
+        """Whether a job that shares can go in this decision, and hosts nobody: then it is a guest wherever it shares."""
+        mine: list[int] = self._snapshot.devices.of(row).tolist()
+        if not self._snapshot.jobs.preemptible[row] or self._given.intersection(mine):
             return False
-        if not self._snapshot.jobs.preemptible[guest] or self._given.intersection(mine):
-            return False
-        return not self._rules.guests(guest, self._on)
+        return not self._rules.guests(row, self._on)
 
 
 def _part(snapshot: SharingSnapshot, guest: int, slowed: int, beside: set[int]) -> PreemptJob:

@@ -190,3 +190,39 @@ def test_the_check_names_who_was_parted() -> None:
         fault = find_guest_fault(replace(snapshot, sharing=sharing, mechanism=mechanism), plan_of(snapshot, {9: (0,)}))
         assert fault is not None
         assert fault.problem == "it was parted from job 1"
+
+
+def test_srsf_share_pairs_somebody_else_instead() -> None:
+    snapshot = on_slurm(
+        running(1, 0, remaining_s=500.0), waiting(9, 1, remaining_s=100.0), waiting(10, 1, remaining_s=110.0),
+        mechanism=IDEAL,
+    )  # fmt: skip
+    taken = np.ones(len(snapshot.devices), dtype=np.bool_)
+    taken[0] = False
+    snapshot = replace(snapshot, devices=replace(snapshot.devices, unavailable=taken))
+    policy = make_policy("srsf-share", {"min_run_s": 1000.0})
+    for apart, joins in (((), 9), (((1, 9),), 10)):
+        plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, apart=apart)))
+        assert isinstance(plan, SharingPlan)
+        assert plan.devices == {joins: (0,)}
+
+
+@pytest.mark.parametrize("name", policy_names())
+@given(seed=st.integers(0, 10**6))
+@on_some_worlds
+def test_a_pair_that_could_not_meet_anyway_makes_no_difference(name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    snapshot = replace(draw_scene(rng), mechanism=IDEAL)
+    ids = snapshot.jobs.job_id.tolist()
+    pair = tuple(sorted(rng.sample(ids, min(2, len(ids)))))
+    shares = snapshot.sharing.shares & ~np.isin(snapshot.jobs.job_id, pair)
+    plans = [
+        make_policy(name, SETTINGS.get(name, {})).decide(
+            replace(snapshot, sharing=replace(snapshot.sharing, shares=shares, apart=apart))
+        )
+        for apart in ((), (pair,) if len(pair) == 2 else ())
+    ]  # fmt: skip
+    free, parted_plan = [
+        (plan.starts.tolist(), plan.preempts, plan.devices if isinstance(plan, SharingPlan) else {}) for plan in plans
+    ]  # fmt: skip
+    assert parted_plan == free

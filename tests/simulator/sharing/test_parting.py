@@ -95,6 +95,39 @@ def test_of_several_guests_the_last_one_leaves_and_time_is_counted_from_when_it_
     assert outcome.segments.end_s[np.flatnonzero(outcome.segments.job == 2)[0]] == 100.0
 
 
+@pytest.mark.parametrize("name", ["sjf-ffs", "srsf-share"])
+def test_policies_are_asked_when_a_minute_is_over_though_nothing_else_happens(name: str) -> None:
+    rows = [{"submit_s": 0.0, "run_s": 1000.0, "model": "m"}, {"submit_s": 0.0, "run_s": 900.0, "model": "m"}]
+    workload = Workload.build("made", [{**row, "max_slowdown": 1.3} for row in rows])
+    outcome = simulate_sharing(workload, parse_cluster("1x1"), make_policy(name, {}), RULES, jobs_per_gpu=2)
+    assert outcome.segments.end_s[0] == 60.0
+    assert outcome.preemptions.sum() == 1
+
+
+def test_a_slowdown_is_seen_while_jobs_make_progress_beside_each_other_and_only_then() -> None:
+    seen: list[tuple[float, list[float], list[float]]] = []
+
+    def look(snapshot: SharingSnapshot) -> None:
+        sharing = snapshot.sharing
+        seen.append((snapshot.now_s, sharing.observed_slowdown.tolist(), sharing.together_s.tolist()))
+
+    policy = Once({1: (0,), 2: (0,), 3: (1,), 4: (1,)}, look=look)
+    rows = [HOST, {**GUEST, "max_slowdown": 1.3}, {"submit_s": 12.0, "run_s": 1.0}, {"submit_s": 30.0, "run_s": 1.0}]
+    workload = Workload.build("made", [{"model": "m", "preemptible": True, **row} for row in rows])
+    simulate_sharing(workload, parse_cluster("1x2"), policy, RULES, jobs_per_gpu=2, costs=Costs(start_s=15.0))
+    nobody = float("nan")
+    at: dict[float, tuple[list[float], list[float]]] = {}
+    for now_s, slowdown, lasted_s in seen:
+        at.setdefault(now_s, (slowdown[:2], lasted_s[:2]))
+    assert at[10.0][0] == pytest.approx([nobody, nobody], nan_ok=True)
+    assert at[12.0] == (pytest.approx([nobody, nobody], nan_ok=True), pytest.approx([nobody, nobody], nan_ok=True))
+    assert at[30.0] == ([2.0, 2.0], [5.0, 5.0])
+    assert at[85.0] == ([2.0, 2.0], [60.0, 60.0])
+    alone_s = max(at)
+    assert alone_s > 85.0
+    assert np.isnan(at[alone_s][0]).all()
+
+
 @dataclass
 class Watching:
     """A policy, and what its snapshots showed of pairs: of each that met, since when; and those that were apart."""
