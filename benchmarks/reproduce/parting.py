@@ -43,6 +43,7 @@ def _write(results: Results) -> Written:
         "the two do not meet again ([policies/sharing.md](policies/sharing.md#parting)); kinds of jobs that were seen",
         "are not paired again in either case. Parting acts where a job has a bound and policies do not know the truth:",
         "no other section of this page has both, so none of their figures change by it.",
+        "`srsf-share` separates pairs by itself, so none is left to part.",
     )
     body, used = [], []
     for truth in TRUTHS:
