@@ -23,6 +23,7 @@ LONG_FIRST = (
     "nodes",
     "cores",
     "consent",
+    "walls",
     "sharing",
     "progress",
     "fit_gang",
