@@ -52,7 +52,9 @@ class Node:
 
     def lines(self, job: int) -> list[str]:
         path = self.run / "shares" / f"env.{job}"
-        return path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text().splitlines() if path.exists() else ["end"]
+        assert lines[-1] == "end"
+        return lines[:-1]
 
     def daemon(self, who: object = UID) -> int:
         return int((self.mps / str(who) / "daemon").read_text().split()[0])
@@ -145,6 +147,13 @@ def test_limits_count_the_devices_as_the_job_does(node: Node) -> None:
     assert node.lines(7)[2:] == [
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2000M,1=2000M,2=2000M",
     ]  # fmt: skip
+
+
+def test_what_a_guest_was_told_before_stays(node: Node) -> None:
+    (node.run / "shares/env.7").write_text("CUDA_VISIBLE_DEVICES=2\n-SLURM_GPUS\nend\n")
+    assert node.start(7) == 0
+    assert node.lines(7)[:3] == ["CUDA_VISIBLE_DEVICES=2", "-SLURM_GPUS", f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe"]
+    assert sorted(path.name for path in (node.run / "shares").iterdir()) == ["env.7"]
 
 
 def test_every_user_has_a_daemon_and_no_other_users_way_into_it(node: Node) -> None:
