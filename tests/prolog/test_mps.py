@@ -90,7 +90,7 @@ def node(hardware: Path, tmp_path: Path) -> Iterator[Node]:
         shutil.copy(hardware / program, tmp_path / "bin")
     for script in SCRIPTS:
         text = (CHECKOUT / script).read_text()
-        for place, there in (("/run/slurm-soda", node.run), ("/etc/slurm-soda", tmp_path / "etc")):
+        for place, there in (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", tmp_path / "etc")):
             text = text.replace(place, str(there))
         text = text.replace(f"/usr/bin/{CONTROL} /usr/local/bin/{CONTROL}", f"{tmp_path}/bin/{CONTROL}")
         target = tmp_path / "libexec" / Path(script).name
