@@ -62,7 +62,7 @@ class MpsFault:
         )
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of jobs, the smaller id first, that may have ended each other: they are to be parted and not paired again."""
+        """Pairs of jobs, the smaller id first, that may have ended each other: to be parted, and not to share again."""
         return pairs_under_mps(self.jobs)
 
 

@@ -1,8 +1,8 @@
 """One control daemon of NVIDIA MPS that the hooks have started, and what it and its log say.
 
-``/run/slurm-soda/mps/WHO`` is root's, and so is what is written in it: the daemon's process id and start time, and a file for
-each job. What lies below it in ``pipe`` and ``log`` is the daemon's user's own, who may put there what he likes: no link is followed,
-nothing but a plain file is read, and the daemon is asked by a process of that user.
+``/run/slurm-soda/mps/WHO`` is root's, and so are the files in it: the daemon's process id and start time, and a file for
+each job. What lies in ``pipe`` and ``log`` is the daemon's user's own, who may put there what he likes: no link is
+followed, nothing but a plain file is read, and the daemon is asked by a process of that user.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ControlDaemon:
             return None
         try:
             owner = (self._directory / "pipe").lstat()
-            done = subprocess.run(  # noqa: S603  (a fixed program, and a number in what it reads)
+            done = subprocess.run(
                 [control],
                 input=f"{command}\n",
                 env={

@@ -1,7 +1,7 @@
 """Watches NVIDIA MPS on this node: which GPUs are fit for it, who runs under it, and faults, after which it helps it on.
 
-The hooks start and end the control daemons (docs/design/0014); without an agent they go on with the last list of fit GPUs, and
-a fault is then known to nobody but the jobs that it ended.
+The hooks start and end the control daemons (docs/design/0014); without an agent they go on with the last list of fit GPUs,
+and a fault is then known to nobody but the jobs that it ended.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class MpsWatch:
             if self._has_new_fault(daemon, sample.now_s):
                 self._news.faults.append(MpsFault(sample.unix_s, served))
                 numbers = ", ".join(str(job.job_id) for job in served)
-                told.append(f"MPS of {daemon.name}: a fatal fault of one client, which ends others too (jobs {numbers})")
+                told.append(
+                    f"MPS of {daemon.name}: a fatal fault of one client, which ends others too (jobs {numbers})"
+                )
         self._news.jobs = tuple(jobs)
         return told
 

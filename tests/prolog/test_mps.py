@@ -88,9 +88,10 @@ def node(hardware: Path, tmp_path: Path) -> Iterator[Node]:
     (tmp_path / "bin").mkdir()
     for program in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "soda-train"):
         shutil.copy(hardware / program, tmp_path / "bin")
+    places = (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", tmp_path / "etc"))
     for script in SCRIPTS:
         text = (CHECKOUT / script).read_text()
-        for place, there in (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", tmp_path / "etc")):
+        for place, there in places:
             text = text.replace(place, str(there))
         text = text.replace(f"/usr/bin/{CONTROL} /usr/local/bin/{CONTROL}", f"{tmp_path}/bin/{CONTROL}")
         target = tmp_path / "libexec" / Path(script).name
@@ -115,12 +116,12 @@ def train(node: Node, job: int, uid: int = UID) -> subprocess.Popen[str]:
     state.chmod(0o1777)
     (state / "gpus.conf").write_text("devices=0,1\n")
     env = dict(line.split("=", 1) for line in node.lines(job))
-    profiles = str(CHECKOUT / "emulation/trainer/profiles.tsv")
+    profiles = (CHECKOUT / "emulation/trainer/profiles.tsv").open()  # under /root, say, only root could open it
     return subprocess.Popen(
         ["setpriv", f"--reuid={uid}", "--clear-groups", str(node.top / "bin/soda-train"), "--profiles", "/dev/stdin",
          "--model", "vgg16", "--duration-s", "1e6", "--cpu-load", "0"],
         env={"SODA_GPU_STATE": str(state), "CUDA_VISIBLE_DEVICES": "0", "SLURM_CPUS_ON_NODE": "28", **env},
-        stdin=open(profiles), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=profiles, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -128,7 +129,10 @@ def test_the_first_job_starts_a_daemon_and_the_last_ends_it(node: Node) -> None:
     assert node.start(7) == 0
     pid = node.daemon()
     assert Path(f"/proc/{pid}").stat().st_uid == UID
-    assert node.lines(7) == [f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe", f"CUDA_MPS_LOG_DIRECTORY={node.mps}/{UID}/log"]
+    assert node.lines(7) == [
+        f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe",
+        f"CUDA_MPS_LOG_DIRECTORY={node.mps}/{UID}/log",
+    ]
     assert node.start(8, UID, "0,1") == 0
     assert node.daemon() == pid
     program = train(node, 8)
@@ -152,7 +156,11 @@ def test_limits_count_the_devices_as_the_job_does(node: Node) -> None:
 def test_what_a_guest_was_told_before_stays(node: Node) -> None:
     (node.run / "shares/env.7").write_text("CUDA_VISIBLE_DEVICES=2\n-SLURM_GPUS\nend\n")
     assert node.start(7) == 0
-    assert node.lines(7)[:3] == ["CUDA_VISIBLE_DEVICES=2", "-SLURM_GPUS", f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe"]
+    assert node.lines(7)[:3] == [
+        "CUDA_VISIBLE_DEVICES=2",
+        "-SLURM_GPUS",
+        f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe",
+    ]
     assert sorted(path.name for path in (node.run / "shares").iterdir()) == ["env.7"]
 
 
@@ -253,7 +261,8 @@ def test_another_process_with_the_daemons_number_is_let_alone(node: Node) -> Non
 
 
 WRONG = [("x",), ("7", "x"), ("7", UID, ""), ("7", UID, "0;id"), ("7", UID, "0", "0"), ("7", UID, "0", "101"),
-         ("7", UID, "0", "50", "-1"), ("-7", UID, "0"), ("../7", UID, "0"), ("7", "../..", "0"), ("7", 4_111_222, "0")]  # fmt: skip
+         ("7", UID, "0", "50", "-1"), ("-7", UID, "0"), ("../7", UID, "0"), ("7", "../..", "0"),
+         ("7", 4_111_222, "0")]  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", WRONG, ids=lambda arguments: "-".join(map(str, arguments)))
@@ -297,26 +306,29 @@ def test_only_root_can_put_anything_there(node: Node) -> None:
     assert node.start(7) == 0
     base = node.mps / str(UID)
     script = """import os, random, sys
-random.seed(int(sys.argv[1])); done = 0
-names = ["", "/pipe", "/log", "/daemon", "/job.8", "/fresh"]
-acts = [lambda p: os.symlink("/etc", p), os.mkfifo, os.mkdir, os.unlink, os.rmdir, lambda p: os.rename(p, p + "x"),
-        lambda p: os.open(p, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK), lambda p: os.rename(sys.argv[3], p), lambda p: os.chmod(p, 0o777)]
+base, mine = sys.argv[1:]
+top = os.path.dirname(base)
+places = [top, base, *(base + name for name in ("/daemon", "/job.7", "/job.8", "/fresh", "/pipe", "/log")), top + "/fresh"]
+acts = [lambda path: os.symlink("/etc", path), os.mkfifo, os.mkdir, os.unlink, os.rmdir,
+        lambda path: os.rename(path, path + ".away"), lambda path: os.rename(mine, path),
+        lambda path: os.chmod(path, 0o777),
+        lambda path: os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK)), lambda path: os.link(mine, path)]
+random.seed(1)
 for _ in range(10000):
-    path = random.choice([sys.argv[2], os.path.dirname(sys.argv[2]), os.path.dirname(os.path.dirname(sys.argv[2]))])
-    path += random.choice(names)
-    if path.endswith(("/pipe", "/log")) and path.startswith(sys.argv[2]) or not path.startswith("/tmp"):
-        act = random.choice(acts[:8])
-    else:
-        act = random.choice(acts)
-    try: act(path)
-    except OSError: continue
-    done += 1; print(path)
+    path, act = random.choice(places), random.choice(acts)
+    try:
+        act(path)
+    except OSError:
+        continue
+    print(act, path)
 """
     mine = node.top / "mine"
     mine.mkdir()
+    for name in ("pipe", "log"):  # his own: what he does with them is the next test
+        os.chown(base / name, 0, 0)
     os.chown(mine, UID, UID)
     tried = subprocess.run(
-        ["setpriv", f"--reuid={UID}", "--clear-groups", "/usr/bin/python3", "-c", script, "1", str(base), str(mine)],
+        ["setpriv", f"--reuid={UID}", "--clear-groups", "/usr/bin/python3", "-c", script, str(base), str(mine)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert tried.stdout == ""
@@ -331,7 +343,7 @@ def test_a_hostile_user_of_his_own_directories_harms_only_himself(node: Node) ->
     (precious / "kept").write_text("kept")
     script = """import os, random, shutil, sys, time
 base, target, until = sys.argv[1], sys.argv[2], time.monotonic() + 5
-names = ["control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid", "server.1", "control.log", "x"]
+names = ["control", "control_privileged", "control_lock", "log", "nvidia-cuda-mps-control.pid", "server.1", "control.log"]
 while time.monotonic() < until:
     path = base + random.choice(["/pipe/", "/log/"]) + random.choice(names)
     try:

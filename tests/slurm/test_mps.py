@@ -24,7 +24,9 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     cluster.copy_in(b"mps=yes\npartitions=gpu\nkill_wait_s=10\n", SETTINGS, node=NODE)
     cluster.start("soda-agent", node=NODE)
-    site.wait(lambda: "0 fit" in node(site, "cat", "/run/slurm-soda-agent/mps-gpus"), "the agent has looked at the GPUs")
+    site.wait(
+        lambda: "0 fit" in node(site, "cat", "/run/slurm-soda-agent/mps-gpus"), "the agent has looked at the GPUs"
+    )
     yield site
     site.clear()
     cluster.exec("root", ("rm", "-f", SETTINGS), node=NODE)
@@ -35,7 +37,7 @@ def node(site: DaemonSite, *argv: str) -> str:
 
 
 def train(site: DaemonSite, user: str, model: str, *asks: str, more: str = "") -> int:
-    argv = ("sbatch", "--parsable", "--requeue", "--gres=gpu:1", "--cpus-per-task=6", "--time=30", "--output=train.%j", *asks)
+    argv = ("sbatch", "--parsable", "--requeue", "--gres=gpu:1", "--cpus-per-task=6", "--output=train.%j", *asks)
     return int(site.cluster.exec(user, argv, input=SCRIPT.format(model=model, more=more)).check().stdout)
 
 

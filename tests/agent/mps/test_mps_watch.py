@@ -20,11 +20,14 @@ from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.wire.mps import MpsFault, MpsJob
 from tests.emulation.conftest import Hardware, emulated_hardware
-from tests.emulation.mps import Daemon, control_daemon as emulated_daemon, end, used, wait_until
+from tests.emulation.mps import Daemon, end, used, wait_until
+from tests.emulation.mps import control_daemon as emulated_daemon
 
 
 class KnownGpus(Gpus):
-    verdicts: dict[int, str] = {}
+    def __init__(self) -> None:
+        super().__init__()
+        self.verdicts: dict[int, str] = {}
 
     def verdicts_on_mps(self, now_s: float) -> dict[int, str]:
         return self.verdicts
@@ -119,7 +122,7 @@ def test_a_client_that_stays_after_a_fault_costs_the_gpu_ten_seconds_at_most(nod
     assert passed_s >= PATIENCE_S
     assert len(node.news.faults) == 1
     after = daemon.client("vgg16", "0")
-    wait_until(lambda: daemon.servers())
+    wait_until(daemon.servers)
     hanging.send_signal(signal.SIGCONT)
     assert "CUDA error" in hanging.communicate()[1]
     assert after.poll() is None
@@ -195,6 +198,10 @@ VERDICTS = {
 def test_which_gpus_are_fit(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, more: str) -> None:
     (tmp_path / "gpus.conf").write_text("devices=0,1\n" + more)
     program = "from slurm_soda.agent.sampling.gpus import Gpus; print(list(Gpus().verdicts_on_mps(1.0).values()))"
-    environ = {**os.environ, "LD_LIBRARY_PATH": str(emulated_hardware(tmp_path_factory)), "SODA_GPU_STATE": str(tmp_path)}
+    environ = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(emulated_hardware(tmp_path_factory)),
+        "SODA_GPU_STATE": str(tmp_path),
+    }
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
     assert done.stdout == f"{VERDICTS[more]}\n"
