@@ -18,7 +18,7 @@ BURST := $(filter-out 0 no,$(POOLS))
 OUT ?= $(if $(BURST),build/burst,build/demo)
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
+.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -62,6 +62,9 @@ slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
+
+test-gpu: $(READY) ## Tests on a machine with an NVIDIA GPU, as root: NVML, MPS by the hooks (SODA_GPU_TESTS=emulated: without one)
+	$(BIN)/pytest -q -m gpu -rs tests/gpu
 
 HOURS ?= 1
 fuzz: $(READY) ## Fuzz targets (tests/fuzz) with new examples, HOURS=n in total: parsers, flags, messages, files, C programs

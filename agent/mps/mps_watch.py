@@ -18,6 +18,9 @@ from slurm_soda.wire.atomic_files import write_at
 from slurm_soda.wire.mps import MpsFault
 
 INTERVAL_S = 2.0
+"""Between two looks at the logs."""
+ASK_EVERY_S = 10.0
+"""A daemon without a fault is asked so often; it logs every question."""
 LIST_EVERY_S = 30.0
 PATIENCE_S = 4.0
 """So long may clients take to end after a fault; then their server is ended, so that the GPU is of use again in 10 s."""
@@ -40,7 +43,8 @@ class MpsWatch:
         self._daemons: dict[str, ControlDaemon] = {}
         self._faulted_s: dict[str, float] = {}
         """Daemons with a fault, and since when."""
-        self._deaf_until_s: dict[str, float] = {}
+        self._asked: dict[str, tuple[bool, float]] = {}
+        """Whether a daemon answered, and when it is to be asked again."""
         self._list_s = float("-inf")
 
     @property
@@ -82,13 +86,14 @@ class MpsWatch:
         for gone in self._daemons.keys() - names:
             del self._daemons[gone]
             self._faulted_s.pop(gone, None)
+            self._asked.pop(gone, None)
         for name in names - self._daemons.keys():
             self._daemons[name] = ControlDaemon(self._root / name)
         return list(self._daemons.values())
 
     def _has_new_fault(self, daemon: ControlDaemon, now_s: float) -> bool:
-        logged, servers = daemon.has_logged_fault(), self._ask(daemon, now_s)
-        since_s = self._faulted_s.get(daemon.name)
+        logged, since_s = daemon.has_logged_fault(), self._faulted_s.get(daemon.name)
+        servers = self._ask(daemon, now_s, hurry=logged or since_s is not None)
         if not servers and not logged:
             self._faulted_s.pop(daemon.name, None)
             return False
@@ -100,12 +105,13 @@ class MpsWatch:
                 daemon.end_server(server)
         return False
 
-    def _ask(self, daemon: ControlDaemon, now_s: float) -> list[int]:
-        if now_s < self._deaf_until_s.get(daemon.name, now_s):
+    def _ask(self, daemon: ControlDaemon, now_s: float, *, hurry: bool) -> list[int]:
+        answered, again_s = self._asked.get(daemon.name, (True, now_s))
+        if now_s < again_s and not (hurry and answered):
             return []
         servers = daemon.faulted_servers()
-        if servers is None:
-            self._deaf_until_s[daemon.name] = now_s + DEAF_S
+        answered = servers is not None
+        self._asked[daemon.name] = answered, now_s + (ASK_EVERY_S if answered else DEAF_S)
         return servers or []
 
     def _write_list(self, now_s: float) -> Sequence[str]:

@@ -80,29 +80,33 @@ def hardware(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return emulated_hardware(tmp_path_factory)
 
 
-@pytest.fixture
-def node(hardware: Path, tmp_path: Path) -> Iterator[Node]:
-    """The scripts with other places in them, as install/place.sh writes another prefix into units."""
-    node = Node(tmp_path)
-    (tmp_path / "libexec").mkdir()
-    (tmp_path / "bin").mkdir()
-    for program in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server", "soda-train"):
-        shutil.copy(hardware / program, tmp_path / "bin")
-    places = (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", tmp_path / "etc"))
+def install_scripts(node: Node) -> None:
+    """The hooks' scripts with a test's places in them, as install/place.sh writes another prefix into units."""
+    (node.top / "libexec").mkdir()
+    (node.top / "etc").mkdir()
+    places = (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", node.top / "etc"))
     for script in SCRIPTS:
         text = (CHECKOUT / script).read_text()
         for place, there in places:
             text = text.replace(place, str(there))
-        text = text.replace(f"/usr/bin/{CONTROL} /usr/local/bin/{CONTROL}", f"{tmp_path}/bin/{CONTROL}")
-        target = tmp_path / "libexec" / Path(script).name
+        text = text.replace(f"/usr/bin/{CONTROL} /usr/local/bin/{CONTROL}", f"{node.top}/bin/{CONTROL}")
+        target = node.top / "libexec" / Path(script).name
         target.write_text(text)
         target.chmod(0o755)
-    for path in (tmp_path, *tmp_path.parents):
+    for path in (node.top, *node.top.parents):
         if str(path) not in ("/", "/tmp"):
             path.chmod(path.stat().st_mode | 0o055)
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/sharing.conf").write_text(CONF)
     (node.run / "shares").mkdir(parents=True, mode=0o700)
+
+
+@pytest.fixture
+def node(hardware: Path, tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    (tmp_path / "bin").mkdir()
+    for program in (CONTROL, "nvidia-cuda-mps-server", "soda-train"):
+        shutil.copy(hardware / program, tmp_path / "bin")
+    install_scripts(node)
+    (tmp_path / "etc/sharing.conf").write_text(CONF)
     (node.run / "mps-gpus").write_text("0 fit\n1 fit\n")
     yield node
     for pid in node.processes():
