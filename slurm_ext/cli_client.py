@@ -183,11 +183,15 @@ class CliSlurmClient:
     def signal(self, job_id: int, signal: str) -> None:
         if not _SIGNAL.fullmatch(signal):
             raise SlurmReplyError(f"job {job_id}: {signal!r} is no signal name such as USR1; nothing is sent")
-        self._act(("scancel", "--full", f"--signal={signal}", str(job_id)))
+        self._act(("scancel", "--full", f"--signal={signal}", self._address(job_id)))
 
     def requeue(self, job_id: int, *, ended: bool = False) -> None:
         which = () if ended else ("incomplete",)
-        self._act(("scontrol", "requeue", *which, str(job_id)))
+        self._act(("scontrol", "requeue", *which, self._address(job_id)))
+
+    def _address(self, job_id: int) -> str:
+        """As the last list of jobs has it: the id of one task may be that of its whole array."""
+        return self.reader.addresses.get(job_id, str(job_id))
 
     def version(self) -> str:
         said = self._run(("scontrol", "--version"), timeout_s=self.limits.read_s).check(
@@ -206,7 +210,7 @@ class CliSlurmClient:
         """
         nonce = self.nonce()
         limit_s = self.limits.updates_s(len(updates))
-        said = self._change(("scontrol",), stdin=scontrol_script(updates, nonce), timeout_s=limit_s)
+        said = self._change(("scontrol",), stdin=scontrol_script(updates, nonce, self._address), timeout_s=limit_s)
         found = parse_update_errors(said.stderr, len(updates), nonce)
         if found[0] is None:
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)

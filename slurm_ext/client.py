@@ -31,6 +31,8 @@ class HeldOnNode(NamedTuple):
         return devices if len(devices) == self.gpus else None
 
 
+MAX_ADDRESS_BYTES = 4000
+
 Allocation = list[HeldOnNode]
 """What a job holds, node by node."""
 
@@ -92,6 +94,24 @@ class SlurmJob:
     """Submitted with sbatch. Slurm cannot requeue what salloc or srun started."""
     shared_gpus: int = 0
     """Of :attr:`gpus`, those that it has, or waits for, beside another job: then it is a guest there."""
+
+    @property
+    def array_rest(self) -> bool:
+        """Whether it stands for several tasks of an array that still wait."""
+        return bool(self.array_task) and not self.array_task.isdigit()
+
+    @property
+    def address(self) -> str:
+        """What Slurm's commands take for this record alone.
+
+        The waiting rest of an array, and its last task, have the array's id, by which an update or requeue hits every task.
+        A rest whose list of tasks is too long for a command has no other address.
+        """
+        if not self.array_task:
+            return str(self.job_id)
+        tasks = f"[{self.array_task}]" if self.array_rest else self.array_task
+        address = f"{self.array_job_id}_{tasks}"
+        return address if len(address) <= MAX_ADDRESS_BYTES else str(self.job_id)
 
     def was_submitted_at(self, first_submit_s: float) -> bool:
         """Whether this is the job that was first submitted then, and not a later one of its id.

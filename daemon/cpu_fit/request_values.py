@@ -13,7 +13,7 @@ from slurm_soda.slurm_ext.read.snapshot import is_ordinary_job
 def candidate_of(job: SlurmJob, limit: str) -> CpuFitCandidate:
     """What a reading of all jobs shows of one; ``limit``: of accounting, that binds it."""
     hints = job.hints
-    form = JobForm.ARRAY if job.array_task else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
+    form = JobForm.ARRAY if job.array_rest else JobForm.PLAIN if is_ordinary_job(job) else JobForm.UNTOUCHABLE
     return CpuFitCandidate(
         job.gpus,
         job.nodes,

@@ -164,8 +164,8 @@ class PoolsReader:
 
 
 def can_be_updated_alone(record: SlurmJob) -> bool:
-    """Whether an update hits this job alone: the id of a job array's last task is that of the whole array."""
-    return not (record.array_task and record.job_id == record.array_job_id)
+    """Whether an update hits this job alone: the list of an array's waiting tasks may be too long for an address."""
+    return not record.array_task or record.address != str(record.array_job_id)
 
 
 def startable_s(job: SlurmJob, now_s: float) -> float:

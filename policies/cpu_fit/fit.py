@@ -26,13 +26,13 @@ class JobForm(IntEnum):
 
     PLAIN = 0
     ARRAY = 1
-    """A job array."""
+    """Several waiting tasks of a job array."""
     UNTOUCHABLE = 2
     """Part of a heterogeneous job, or one that insists on nodes that are not there."""
 
 
 _NEVER_CHANGED = {
-    JobForm.ARRAY: "it is a job array, whose tasks share one request",
+    JobForm.ARRAY: "it stands for several waiting tasks of an array, which share one request",
     JobForm.UNTOUCHABLE: "it is part of a heterogeneous job, or insists on nodes that are not there",
 }
 

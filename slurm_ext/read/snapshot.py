@@ -68,9 +68,9 @@ def is_preemptible(job: SlurmJob) -> bool:
     """Whether requeueing the job is possible and allowed: it is a batch job that said that it can checkpoint, and the
     requeue can only hit this job.
 
-    Array tasks are never requeued: the id of an array's last task is that of the whole array.
+    A task of an array is requeued alone (:attr:`.SlurmJob.address`).
     """
-    return job.hints.preemptible and job.batch and job.requeue and is_ordinary_job(job) and not job.array_task
+    return job.hints.preemptible and job.batch and job.requeue and is_ordinary_job(job) and not job.array_rest
 
 
 def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:

@@ -60,6 +60,8 @@ class SqueueReader:
     """Told once of each job that is left out, and why."""
     shared_gres: str = SHARED_GPU_GRES
     """The generic resource of guests."""
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    """:attr:`SlurmJob.address` of those jobs of the last reply that are of arrays, by id."""
     _last: dict[tuple[str, ...], SlurmJob] = field(default_factory=dict)
     _unreadable: frozenset[str] = frozenset()
 
@@ -87,6 +89,7 @@ class SqueueReader:
                 self._last[key] = last.get(key) or self._record(dict(zip(_FIELDS, row, strict=True)), known_requests)
             except SlurmReplyError as error:
                 unreadable.append(f"job {row[0][:20]} is left out: {error}")
+        self.addresses = {job.job_id: job.address for job in self._last.values() if job.array_task}
         self._tell(unreadable)
         if len(unreadable) > 1 and not self._last:
             raise SlurmReplyError(f"squeue's list has no job that can be read: {unreadable[0]}")

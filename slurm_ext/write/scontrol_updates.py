@@ -65,12 +65,12 @@ def refusal_of_update(update: JobUpdate) -> str:
     return ""
 
 
-def scontrol_script(updates: Sequence[JobUpdate], nonce: str) -> bytes:
-    """Standard input for scontrol: every update with its mark."""
+def scontrol_script(updates: Sequence[JobUpdate], nonce: str, address: Callable[[int], str] = str) -> bytes:
+    """Standard input for scontrol: every update with its mark; ``address`` is what Slurm takes for a job."""
     lines = []
     for at, update in enumerate(updates):
         pairs = " ".join(f"{name}={value}" for name, value in update.fields)
-        lines += [f"update JobId={update.job_id} {pairs}", _mark(nonce, at)]
+        lines += [f"update JobId={address(update.job_id)} {pairs}", _mark(nonce, at)]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 

@@ -203,5 +203,7 @@ def test_only_slurms_own_wait_after_a_requeue_is_ended() -> None:
 
 def test_an_update_must_hit_one_task_alone() -> None:
     assert can_be_updated_alone(cpu_job(8, 1, array_job_id=7, array_task="1"))
-    assert not can_be_updated_alone(cpu_job(7, 1, array_job_id=7, array_task="3"))
+    assert can_be_updated_alone(cpu_job(7, 1, array_job_id=7, array_task="3"))
+    assert can_be_updated_alone(cpu_job(7, 1, array_job_id=7, array_task="3,5-9"))
+    assert not can_be_updated_alone(cpu_job(7, 1, array_job_id=7, array_task=",".join(map(str, range(0, 4000, 2)))))
     assert can_be_updated_alone(cpu_job(7, 1, array_job_id=7))

@@ -251,12 +251,13 @@ def test_a_killed_daemon_with_a_server_and_its_directories_is_cleaned(node: Node
     assert node.left() == []
 
 
-def test_another_process_with_the_daemons_number_is_let_alone(node: Node) -> None:
+@pytest.mark.parametrize("later", [-1000, 1])
+def test_another_process_with_the_daemons_number_is_let_alone(node: Node, later: int) -> None:
     innocent = subprocess.Popen(["sleep", "60"], start_new_session=True)
     assert node.start(7) == 0
     os.kill(node.daemon(), signal.SIGKILL)
     ticks = Path(f"/proc/{innocent.pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
-    (node.mps / str(UID) / "daemon").write_text(f"{innocent.pid} {int(ticks) + 1}\n")
+    (node.mps / str(UID) / "daemon").write_text(f"{innocent.pid} {int(ticks) + later}\n")
     assert node.stop(7).returncode == 0
     assert innocent.poll() is None
     innocent.kill()

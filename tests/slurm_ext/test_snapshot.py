@@ -92,7 +92,8 @@ def test_the_site_factor_of_a_job_that_waits_out_a_requeue_is_unknown() -> None:
         ({"hints": CHECKPOINTS}, True),
         ({"hints": CHECKPOINTS, "requeue": False}, False),
         ({"hints": CHECKPOINTS, "het_job_id": 5}, False),
-        ({"hints": CHECKPOINTS, "array_task": "3"}, False),
+        ({"hints": CHECKPOINTS, "array_task": "3"}, True),
+        ({"hints": CHECKPOINTS, "array_task": "3-4"}, False),
     ],
 )
 def test_who_may_be_requeued(fields: dict[str, object], *, expected: bool) -> None:

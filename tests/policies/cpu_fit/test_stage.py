@@ -102,7 +102,7 @@ def test_a_request_is_changed(
         ({"detail": TOLD, "past": (PastFit("cv", None, 20, 1),)}, 20, ""),
         ({"job": WIDE._replace(tasks=3, cpus=30), "detail": RequestDetail(2, 1, 30, 6, 6)}, 6, ""),
         # Said without the detail.
-        ({"job": CV._replace(form=JobForm.ARRAY), "detail": "unasked"}, None, "job array"),
+        ({"job": CV._replace(form=JobForm.ARRAY), "detail": "unasked"}, None, "several waiting tasks of an array"),
         ({"job": CV._replace(form=JobForm.UNTOUCHABLE), "detail": "unasked"}, None, "heterogeneous"),
         ({"node": None, "detail": "unasked"}, None, "no node has its GPUs"),
         ({"job": CV._replace(cpus_per_task=0, cpus=0), "detail": "unasked"}, None, "makes no sense"),
