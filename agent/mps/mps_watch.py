@@ -15,7 +15,7 @@ from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.wire.atomic_files import write_at
-from slurm_soda.wire.mps import MpsFault
+from slurm_soda.wire.mps import MpsFault, MpsJob
 
 INTERVAL_S = 2.0
 """Between two looks at the logs."""
@@ -61,7 +61,7 @@ class MpsWatch:
     def turn(self, sample: NodeSample) -> Sequence[str]:
         """Look at every daemon; each new fault is news and a line for people."""
         told = list(self._write_list(sample.now_s))
-        jobs = []
+        jobs: list[MpsJob] = []
         for daemon in self._find_daemons():
             served = daemon.jobs()
             jobs.extend(served)
