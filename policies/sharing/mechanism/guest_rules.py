@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
 
@@ -30,6 +31,8 @@ class GuestRules:
         """Rows that start, leave or move in this decision."""
         self._vacated: set[int] = set()
         """Devices that somebody leaves in this decision."""
+        self._obstacles: dict[int, str] = {}
+        """Of those asked about."""
         self._placed: dict[int, tuple[int, ...]] = {}
         """Devices of those who got them in this decision."""
 
@@ -78,19 +81,30 @@ class GuestRules:
         """Why a job cannot join these on one device, whatever else it gets; ``later``: in a decision after this one."""
         if not self.limited or not there:
             return ""
-        mechanism, user = self.mechanism, self._snapshot.jobs.user
+        mechanism, snapshot = self.mechanism, self._snapshot
         problem = ""
         if len(there) >= mechanism.jobs_per_gpu:
             problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
         elif not mechanism.starts_together and not later and self._changes(row, device, there):
             problem = "it, or who is there, starts, leaves or moves in the same decision"
-        elif mechanism.guests_need_requeue and not self._snapshot.sharing.requeueable[row]:
-            problem = "it cannot be requeued, so it cannot be a guest"
-        elif not mechanism.different_users and any(user[one] != user[row] for one in there):
+        elif not snapshot.devices.shareable[device]:
+            problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
+        elif obstacle := self._obstacle(row):
+            problem = obstacle
+        elif not all(may_meet(snapshot, row, one) for one in there):
             problem = "a job of another user is there"
         elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
             problem = "who would be its host is a guest itself"
         return problem
+
+    def _obstacle(self, row: int) -> str:
+        """Why a job can be nobody's guest."""
+        if row not in self._obstacles:
+            requeueable = self._snapshot.sharing.requeueable[row] or not self.mechanism.guests_need_requeue
+            why = find_guest_obstacle(self._snapshot, row)
+            told = f"it cannot be a guest: {why}" if why else ""
+            self._obstacles[row] = told if requeueable else "it cannot be requeued, so it cannot be a guest"
+        return self._obstacles[row]
 
     def _changes(self, row: int, device: int, there: Sequence[int]) -> bool:
         """Whether somebody who starts, leaves or moves in this decision would be on a device with others."""
@@ -137,4 +151,10 @@ class GuestRules:
         if not self.limited:
             return ()
         sharing = self._snapshot.sharing
-        return (int(self._snapshot.jobs.user[row]), bool(sharing.requeueable[row]), float(sharing.saves_every_s[row]))
+        return (
+            int(self._snapshot.jobs.user[row]),
+            bool(sharing.requeueable[row]),
+            float(sharing.saves_every_s[row]),
+            bool(sharing.meets_others[row]),
+            find_guest_obstacle(self._snapshot, row),
+        )
