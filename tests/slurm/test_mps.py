@@ -22,6 +22,7 @@ SCRIPT = "#!/bin/bash\nexec soda-train --model {model} --duration-s 1e5 --cpu-lo
 @pytest.fixture
 def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
+    before = cluster.copy_out(SETTINGS, node=NODE)
     cluster.copy_in(b"mps=yes\npartitions=gpu\nkill_wait_s=10\n", SETTINGS, node=NODE)
     cluster.start("soda-agent", node=NODE)
     site.wait(
@@ -29,7 +30,7 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
     )
     yield site
     site.clear()
-    cluster.exec("root", ("rm", "-f", SETTINGS), node=NODE)
+    cluster.copy_in(before, SETTINGS, node=NODE)
 
 
 def node(site: DaemonSite, *argv: str) -> str:
