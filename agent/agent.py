@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from slurm_soda.agent.job_events.event_socket import EventSocket
 from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
+from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.report_sender import ReportSender, within
@@ -60,6 +61,8 @@ class AgentDependencies:
     """Take their turns in this order after each sample."""
     core_messages: CoreMessages = field(default_factory=CoreMessages)
     """What they report to sodad."""
+    mps: MpsNews = field(default_factory=MpsNews)
+    """As well, of NVIDIA MPS."""
 
 
 class Agent:
@@ -74,6 +77,7 @@ class Agent:
             parts.clock,
             run_records=parts.run_records,
             core_messages=parts.core_messages,
+            mps=parts.mps,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,
@@ -156,7 +160,7 @@ class Agent:
             run_records.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
-        if run_records.has_unreported() or self._parts.core_messages:
+        if run_records.has_unreported() or self._parts.core_messages or self._parts.mps:
             self._reports.news.set()
             run_records.trim(now_s)
 

@@ -19,6 +19,8 @@ from slurm_soda.agent.agent import Agent, AgentDependencies
 from slurm_soda.agent.contention.memory_controller import MemoryBandwidthController
 from slurm_soda.agent.cpusets.core_controller import CoreLimitsController
 from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
+from slurm_soda.agent.mps.mps_news import MpsNews
+from slurm_soda.agent.mps.mps_watch import MpsWatch
 from slurm_soda.agent.network.network_controller import NetworkController, NetworkDependencies
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
@@ -44,7 +46,7 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
     """
     spool = Spool(config.spool)
     spool.clear_leftovers()
-    faults, gpus, core_messages = RecentFaults(), Gpus(), CoreMessages()
+    faults, gpus, core_messages, mps = RecentFaults(), Gpus(), CoreMessages(), MpsNews()
     parts = AgentDependencies(
         clock=time.time,
         steady=time.monotonic,
@@ -57,8 +59,9 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        resource_controllers=_controllers(config, gpus, core_messages) if keeps else (),
+        resource_controllers=(*_controllers(config, gpus, core_messages), MpsWatch(gpus, mps)) if keeps else (),
         core_messages=core_messages,
+        mps=mps,
     )
     return Agent(config, parts)
 

@@ -12,6 +12,7 @@ from typing import Any
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import decode_json
+from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
 
 WIRE_VERSION = 1
@@ -208,6 +209,10 @@ class NodeReport:
     """Searches that ended since then."""
     progress: tuple[ReportedProgress, ...] = ()
     """Of the runs that tell it."""
+    mps_jobs: tuple[MpsJob, ...] = ()
+    """Jobs under NVIDIA MPS now; who is not among them has its GPUs alone or in turns with others."""
+    mps_faults: tuple[MpsFault, ...] = ()
+    """Seen since the last report that was taken."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -241,6 +246,8 @@ class NodeReport:
             ),
             core_fits=tuple(CoreFit.from_dict(item) for item in read.objects("core_fits", MAX_RECORDS)),
             progress=tuple(ReportedProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
+            mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
+            mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
         )
 
     @classmethod

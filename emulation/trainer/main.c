@@ -13,7 +13,9 @@
 
 #include "../gpu/state.h"
 #include "checkpoint.h"
+#include "mps_client.h"
 #include "options.h"
+#include "pairs.h"
 #include "place.h"
 #include "profile.h"
 #include "progress.h"
@@ -26,7 +28,9 @@
 struct training {
     struct options options;
     struct profile profile;
+    struct pairs pairs;
     struct place place;
+    struct mps_client mps;
     double iteration, iterations, iteration_s; /* iteration_s: real seconds at full speed */
     sigset_t signals;
     double saved; /* iteration of the newest checkpoint; negative: none */
@@ -102,6 +106,7 @@ static void prepare(struct training *training, int argc, char **argv)
         options->save_s = training->profile.save_s;
     if (options->load_s < 0)
         options->load_s = training->profile.load_s;
+    pairs_read(options->pairs, options->model, &training->pairs);
     training->saved = -1;
     place_read(&training->place);
     name_files(training);
@@ -123,43 +128,85 @@ static void take_signals(struct training *training)
     sigprocmask(SIG_BLOCK, &training->signals, NULL);
 }
 
-/* Tell the emulated driver what this process uses; at speed 0 it holds memory alone. Written only when it changes. */
-static void occupy(struct training *training, double core_ratio, double slowdown)
+/* What this process uses of its GPUs; at speed 0 it holds memory alone. */
+static void fill_uses(const struct training *training, struct gpu_use uses[GPU_MAX], double core_ratio, double slowdown)
 {
     const struct profile *profile = &training->profile;
-    struct gpu_use uses[GPU_MAX] = {0};
+    const struct options *options = &training->options;
     double speed = core_ratio / slowdown;
+    memset(uses, 0, GPU_MAX * sizeof *uses);
     for (unsigned i = 0; i < training->place.gpu_count; i++)
         uses[i] = (struct gpu_use){
             .minor = training->place.gpu[i],
-            .memory_mib = (uint64_t)(profile->fixed_mib + profile->sample_kib * training->options.batch / 1024),
+            .memory_mib = options->gpu_memory_mib
+                              ? options->gpu_memory_mib
+                              : (uint64_t)(profile->fixed_mib + profile->sample_kib * options->batch / 1024),
             .util_pct = (unsigned)lround(profile->util_pct * speed),
             .demand_pct = (unsigned)lround(profile->util_pct * core_ratio),
             .rx_kib_s = (unsigned)(profile->rx_mib_s * 1024 * speed),
             .tx_kib_s = (unsigned)(profile->rx_mib_s * 102 * speed),
         };
+}
+
+/* Tell the emulated driver. Written only when it changes. */
+static void occupy(struct training *training, double core_ratio, double slowdown)
+{
+    struct gpu_use uses[GPU_MAX];
+    fill_uses(training, uses, core_ratio, slowdown);
     if (training->place.gpu_count == 0 || memcmp(uses, training->uses, sizeof uses) == 0)
         return;
     if (gpu_state_write(uses, training->place.gpu_count) == 0)
         memcpy(training->uses, uses, sizeof uses);
 }
 
-/* Slowdown by other processes on the GPU that is shared worst. A synchronous training waits for its slowest GPU. */
+/* Take the GPUs: through MPS where it is there. 0, or CUDA's error number. */
+static int take_gpus(struct training *training)
+{
+    unsigned count = training->place.gpu_count;
+    gpu_state_make_dir();
+    gpu_state_clear();
+    int error = mps_join(&training->mps, &training->place);
+    if (error || count == 0)
+        return error;
+    gpu_state_identify(training->profile.model, training->mps.server);
+    fill_uses(training, training->uses, 0, 1);
+    for (unsigned i = 0; i < count; i++)
+        if (training->mps.limit_mib[i] && training->uses[i].memory_mib > training->mps.limit_mib[i])
+            return CUDA_OUT_OF_MEMORY;
+    if (gpu_state_claim(training->uses, count) == -2)
+        return errno == ENOMEM ? CUDA_OUT_OF_MEMORY : CUDA_DEVICES_UNAVAILABLE;
+    return 0;
+}
+
+/* Slowdown on one GPU. Who only holds memory (its demand is 0) slows nobody. */
+static double slowdown_on(const struct training *training, unsigned minor, const struct gpu_holder *holders, unsigned all)
+{
+    unsigned unknown = 0;
+    double unknown_pct = 0, added = 0;
+    for (unsigned i = 0; i < all; i++) {
+        if (holders[i].use.minor != minor || holders[i].pid == getpid() || holders[i].use.demand_pct == 0)
+            continue;
+        int under_mps = training->mps.server && holders[i].server == training->mps.server;
+        double xi = pairs_slowdown(&training->pairs, holders[i].model, under_mps);
+        if (xi > 0) {
+            added += xi - 1;
+        } else {
+            unknown++;
+            unknown_pct += holders[i].use.demand_pct;
+        }
+    }
+    return profile_sharing_slowdown(&training->profile, unknown, unknown_pct) + added;
+}
+
+/* Slowdown by other processes on the GPU that is shared worst: a synchronous training waits for its slowest GPU. MPS may
+ * give it a part of each GPU only. */
 static double sharing(const struct training *training)
 {
     static struct gpu_holder holders[GPU_HOLDERS_MAX];
     unsigned all = gpu_state_read(holders, GPU_HOLDERS_MAX);
-    double worst = 1;
-    for (unsigned i = 0; i < training->place.gpu_count; i++) {
-        unsigned others = 0;
-        double others_pct = 0;
-        for (unsigned k = 0; k < all; k++)
-            if (holders[k].use.minor == training->place.gpu[i] && holders[k].pid != getpid()) {
-                others++;
-                others_pct += holders[k].use.demand_pct;
-            }
-        worst = fmax(worst, profile_sharing_slowdown(&training->profile, others, others_pct));
-    }
+    double worst = training->mps.server ? fmax(1, training->profile.util_pct / training->mps.percentage) : 1;
+    for (unsigned i = 0; i < training->place.gpu_count; i++)
+        worst = fmax(worst, slowdown_on(training, training->place.gpu[i], holders, all));
     return worst;
 }
 
@@ -213,6 +260,25 @@ static int resume(struct training *training)
     return wait_signal(training, training->options.load_s / training->options.time_scale);
 }
 
+/* CUDA's error number once a kernel of this training has faulted, or MPS has told of another's. */
+static int failed(const struct training *training)
+{
+    const struct options *options = &training->options;
+    int error = mps_error(&training->mps);
+    if (error || options->fault_iteration <= 0 || training->iteration < options->fault_iteration)
+        return error;
+    mps_fault(&training->mps);
+    return CUDA_ILLEGAL_ADDRESS;
+}
+
+/* A training has no way to go on after an error of CUDA. */
+static void end_with(int error)
+{
+    fprintf(stderr, "soda-train: CUDA error %d: %s\n", error, cuda_error_text(error));
+    gpu_state_clear();
+    exit(EXIT_CUDA);
+}
+
 /* Iterate until the end or a signal. Returns that signal, or 0. */
 static int iterate(struct training *training)
 {
@@ -230,6 +296,9 @@ static int iterate(struct training *training)
         double time_s = now_s(), gone_s = time_s - last_s;
         training->iteration += fmin(gone_s, STALL_S) / iteration_s;
         last_s = time_s;
+        int error = failed(training);
+        if (error)
+            end_with(error);
         if (time_s - told_s >= TELL_S) {
             told_s = time_s;
             tell(training);
@@ -273,11 +342,12 @@ int main(int argc, char **argv)
     volatile char *memory = malloc(bytes + 1);
     for (size_t at = 0; memory && at < bytes; at += PAGE_BYTES)
         memory[at] = 1;
-    gpu_state_make_dir();
-    gpu_state_clear();
-    occupy(&training, 0, 1);
-    say(&training, "%s, batch size %u, %u GPUs, %u cores, %.0f iterations", training.profile.model, training.options.batch,
-        training.place.gpu_count * training.place.ranks, place_cores(), training.iterations);
+    int error = take_gpus(&training);
+    if (error)
+        end_with(error);
+    say(&training, "%s, batch size %u, %u GPUs%s, %u cores, %.0f iterations", training.profile.model,
+        training.options.batch, training.place.gpu_count * training.place.ranks, training.mps.server ? " by MPS" : "",
+        place_cores(), training.iterations);
     int sig = resume(&training);
     if (!sig)
         sig = iterate(&training);

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_soda.agent.agent import Agent, AgentDependencies
+from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import RunRecords
@@ -106,6 +107,7 @@ class Bench:
         self.booted_s = 0.0
         self.resource_controllers: tuple[ResourceController, ...] = ()
         self.core_messages = CoreMessages()
+        self.mps = MpsNews()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
             cgroup_root=str(path / "cgroup"), progress=str(path / "progress"),
@@ -130,6 +132,7 @@ class Bench:
             booted_s=self.booted_s,
             resource_controllers=self.resource_controllers,
             core_messages=self.core_messages,
+            mps=self.mps,
         )
         return Agent(config, parts)
 
