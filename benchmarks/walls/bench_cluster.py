@@ -61,7 +61,9 @@ def prepared(cluster: ContainerCluster) -> Iterator[None]:
         cluster.exec("root", ("rm", "-rf", _HOME))
 
 
-def run(cluster: ContainerCluster, cases: Sequence[str], repeats: int, seed: int, waiting: int) -> Iterator[WallsRepeat]:
+def run(
+    cluster: ContainerCluster, cases: Sequence[str], repeats: int, seed: int, waiting: int
+) -> Iterator[WallsRepeat]:
     """The repeats as they end; the nodes are used at the same time."""
     words = ("+".join(cases), str(repeats), str(seed), str(waiting))
     said = b""

@@ -57,7 +57,11 @@ class Log:
     def lines(self, since_s: float, node: str, what: str) -> list[list[str]]:
         """Those of a node from an instant on."""
         lines = (line.split() for line in (HOME / "log").read_text().splitlines()[-4000:])
-        return [line for line in lines if len(line) >= 6 and float(line[0]) >= since_s and (line[1], line[4]) == (what, node)]
+        return [
+            line
+            for line in lines
+            if len(line) >= 6 and float(line[0]) >= since_s and (line[1], line[4]) == (what, node)
+        ]
 
     def started(self, job: str, node: str) -> list[str]:
         """The newest start of a job."""
@@ -69,7 +73,16 @@ LOG = Log()
 
 def submit(role: str, gpus: int, seconds: int, *options: str, ignore: bool = False) -> str:
     words = (PROGRAM, role, str(seconds), *(["ignore"] if ignore else []))
-    argv = ("sbatch", "--parsable", "--output=/dev/null", "--chdir=/tmp", "--mem=1", "--requeue", f"--gres=gpu:{gpus}", *options)
+    argv = (
+        "sbatch",
+        "--parsable",
+        "--output=/dev/null",
+        "--chdir=/tmp",
+        "--mem=1",
+        "--requeue",
+        f"--gres=gpu:{gpus}",
+        *options,
+    )
     return slurm("setpriv", "--reuid=alice", "--regid=alice", "--init-groups", *argv, *words)
 
 
@@ -84,7 +97,9 @@ class Waiters:
 
     def _keep(self) -> None:
         while self.going:
-            there = len(slurm("squeue", "--noheader", "--array", "--states=PENDING", "--name=waits", "--format=%i").split())
+            there = len(
+                slurm("squeue", "--noheader", "--array", "--states=PENDING", "--name=waits", "--format=%i").split()
+            )
             if there < self._number:
                 # The first ones of a new cluster: as many as run at once more.
                 submit("stranger", 1, 2, f"--array=1-{self._number - there + 8}", "--job-name=waits", "--nice=10000")
@@ -106,7 +121,9 @@ def make_pair(node: str, rng: random.Random, *, ignore: bool, release: bool = Tr
     guest = submit(f"guest:{host}:{','.join(shared)}", len(shared), 600, "--hold", ignore=ignore)
     extra = f"soda-guest:1,hosts={host},gpus={'+'.join(shared)},undo=TresPerNode=gres/gpu:{len(shared)};ReqNodeList="
     request = ",".join(f"gres/sharedgpu:g{gpu}:1" for gpu in shared)
-    slurm("scontrol", "update", f"jobid={guest}", FIRST, f"TresPerNode={request}", f"ReqNodeList={node}", f"Extra={extra}")
+    slurm(
+        "scontrol", "update", f"jobid={guest}", FIRST, f"TresPerNode={request}", f"ReqNodeList={node}", f"Extra={extra}"
+    )
     if release:
         slurm("scontrol", "release", guest)
         wait(lambda: LOG.started(guest, node), f"guest {guest} runs")
@@ -163,7 +180,11 @@ def repeat(case: str, node: str, rng: random.Random) -> dict[str, object]:
 
     def next_start() -> list[str]:
         wanted = set(gpus.split(","))
-        found = (line for line in LOG.lines(ended_s, node, "start") if line[2] != "guest" and wanted & set(line[5].split(",")))
+        found = (
+            line
+            for line in LOG.lines(ended_s, node, "start")
+            if line[2] != "guest" and wanted & set(line[5].split(","))
+        )
         return next(found, [])
 
     try:
@@ -189,7 +210,9 @@ def work(case: str, node: str, repeats: int, seed: str) -> None:
 
 def main() -> None:
     cases, repeats, seed, waiting = sys.argv[1].split("+"), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    subprocess.run(("scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=10"), check=False, capture_output=True)
+    subprocess.run(
+        ("scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=10"), check=False, capture_output=True
+    )
     waiters = Waiters(waiting)
     try:
         for case in cases:

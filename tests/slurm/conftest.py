@@ -23,6 +23,7 @@ LONG_FIRST = (
     "nodes",
     "cores",
     "consent",
+    "walls",
     "sharing",
     "fit_gang",
     "snapshot",
