@@ -30,6 +30,7 @@ from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.sampling.job_processes import JobProcesses
+from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.settings.agent_config import CONFIG_FILE, AgentConfig, load_agent_config
 from slurm_soda.agent.tuning.tuning_controller import CoreTuningController
 from slurm_soda.wire.errors import SodaError
@@ -52,6 +53,7 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         run_records=RunRecords(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,
+        progress=ProgressFiles(config.progress),
         uploader=_uploader(config),
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,

@@ -116,6 +116,9 @@ class SharingSettings(_Section):
     gres: str = Field(default=SHARED_GPU_GRES, pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
 
+    mps: bool = False
+    """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
+
     @field_validator("gres")
     @classmethod
     def _is_not_gpu(cls, gres: str) -> str:

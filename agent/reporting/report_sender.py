@@ -82,6 +82,7 @@ class ReportSender:
             opened=batch.opened,
             closed=batch.closed,
             usage=batch.usage,
+            progress=batch.progress,
             gpu_count=self._gpus.count,
             faults=self._faults.recent(now_s),
             core_measurements=tuple(self._core_messages.measurements),

@@ -18,9 +18,11 @@
 #include "pairs.h"
 #include "place.h"
 #include "profile.h"
+#include "progress.h"
 
 #define PAGE_BYTES 4096
 #define TICK_S 0.1
+#define TELL_S 0.5 /* between two writings of the progress file */
 #define STALL_S 1.0 /* a longer gap means that the process was stopped (suspended): it made no progress then */
 
 struct training {
@@ -31,6 +33,7 @@ struct training {
     struct mps_client mps;
     double iteration, iterations, iteration_s; /* iteration_s: real seconds at full speed */
     sigset_t signals;
+    double saved; /* iteration of the newest checkpoint; negative: none */
     char checkpoint[PATH_MAX], end_marker[PATH_MAX]; /* empty without --checkpoint-dir */
     struct gpu_use uses[GPU_MAX];
 };
@@ -53,6 +56,13 @@ static void say(const struct training *training, const char *format, ...)
         fflush(stdout);
     }
     va_end(arguments);
+}
+
+/* One process speaks for the job. */
+static void tell(const struct training *training)
+{
+    if (training->place.rank == 0)
+        progress_write(training->iteration, now_s(), training->iterations, training->saved, training->options.batch);
 }
 
 /* Wait for a signal; 0 when the time is over. */
@@ -97,6 +107,7 @@ static void prepare(struct training *training, int argc, char **argv)
     if (options->load_s < 0)
         options->load_s = training->profile.load_s;
     pairs_read(options->pairs, options->model, &training->pairs);
+    training->saved = -1;
     place_read(&training->place);
     name_files(training);
     unsigned gpus = training->place.gpu_count * training->place.ranks;
@@ -223,6 +234,8 @@ static int stop(struct training *training, int sig)
             fprintf(stderr, "soda-train: cannot write %s: %s\n", training->checkpoint, strerror(errno));
             return EXIT_SAVING;
         }
+        training->saved = training->iteration;
+        tell(training);
         say(training, "saved at iteration %.0f of %.0f", training->iteration, training->iterations);
     }
     if (options->linger_s > 0)
@@ -242,7 +255,7 @@ static int resume(struct training *training)
         fprintf(stderr, "soda-train: %s is no checkpoint of this training; starting from the beginning\n", training->checkpoint);
     if (result != 0)
         return 0;
-    training->iteration = checkpoint.iteration;
+    training->iteration = training->saved = checkpoint.iteration;
     say(training, "resuming at iteration %.0f of %.0f", training->iteration, training->iterations);
     return wait_signal(training, training->options.load_s / training->options.time_scale);
 }
@@ -270,7 +283,8 @@ static void end_with(int error)
 static int iterate(struct training *training)
 {
     const struct options *options = &training->options;
-    double last_s = now_s(), reported_s = last_s;
+    double last_s = now_s(), reported_s = last_s, told_s = last_s;
+    tell(training);
     while (training->iteration < training->iterations) {
         unsigned gpus = training->place.gpu_count ? training->place.gpu_count : 1;
         double core_ratio = profile_core_ratio(&training->profile, (double)place_cores() / gpus);
@@ -285,6 +299,10 @@ static int iterate(struct training *training)
         int error = failed(training);
         if (error)
             end_with(error);
+        if (time_s - told_s >= TELL_S) {
+            told_s = time_s;
+            tell(training);
+        }
         if (options->report_s > 0 && time_s - reported_s >= options->report_s) {
             reported_s = time_s;
             say(training, "iteration %.0f of %.0f (%.1f %%), %.1f samples/s", training->iteration, training->iterations,
@@ -302,6 +320,7 @@ static int iterate(struct training *training)
 /* All done: the checkpoint goes, and a marker tells the other ranks. */
 static void finish(struct training *training)
 {
+    tell(training);
     say(training, "finished %.0f iterations", training->iterations);
     if (training->place.rank || !*training->checkpoint)
         return;

@@ -24,10 +24,12 @@ from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
-_COMPARED = ("NumCPUs", "SiteFactor", "Partition")
+_COMPARED = ("NumCPUs", "SiteFactor", "Partition", "TresPerNode", "TresPerJob")
 """Fields that Slurm shows as they were written, but for the order of a list: the partition that a job ran in comes first."""
 
+_UNDONE_BY: Mapping[str, JobChangeKind] = {"rewrite": "rewrite", "share": "unshare"}
 _NOT_UNDOABLE = {
+    "unshare": "sodad lets a job share GPUs again if it is better so",
     "signal": "a signal cannot be taken back",
     "requeue": "a requeue cannot be taken back: the run has ended",
     "start-now": "a started wait cannot be put back, and nothing depends on it",
@@ -172,7 +174,7 @@ def check_undo(
         if refusal:
             verdicts.append(UndoCheck(action, None, refusal))
             continue
-        kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
+        kind = _UNDONE_BY.get(action.kind, "order")
         restored = action.old | ({} if lifts_end or "SiteFactor" not in action.old else {"SiteFactor": "0"})
         if _is_memory_changed(action, records[action.job_id]):  # the CPUs go back, the owner's memory stays
             restored = {name: value for name, value in restored.items() if name not in MEMORY_FIELDS}

@@ -20,6 +20,7 @@ from slurm_soda.agent.reporting.upload import Backoff, HttpUploader
 from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.event_delivery import deliver_event
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -109,7 +110,8 @@ class Bench:
         self.mps = MpsNews()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
-            cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
+            cgroup_root=str(path / "cgroup"), progress=str(path / "progress"),
+            upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
             heartbeat_s=0.3, retry_max_s=0.05, upload_timeout_s=5.0,
         )  # fmt: skip
 
@@ -122,6 +124,7 @@ class Bench:
             run_records=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
+            progress=ProgressFiles(config.progress),
             uploader=HttpUploader(config.controller, munge, config.upload_timeout_s),
             backoff=Backoff(config.retry_max_s, random.Random(1)),
             faults=faults,

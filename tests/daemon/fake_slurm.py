@@ -85,6 +85,7 @@ class FakeJob:
     excluded_nodes: str = ""
     req_node_names: str = ""
     other_gres: str = ""
+    extra: str = ""
     devices: tuple[int, ...] = ()
     """GPUs of its node that it gets; empty: Slurm tells nobody which."""
     guest: bool = False
@@ -235,6 +236,10 @@ class FakeSlurm:
         self._answer("allocations")
         held = ((i, self.all[i]) for i in job_ids)
         return {i: [HeldOnNode("n1", j.gpus, j.gpus, *((), j.devices)[:: 1 if j.guest else -1])] for i, j in held}
+
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        self._answer("extras")
+        return {job_id: self.all[job_id].extra for job_id in job_ids if job_id in self.all}
 
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
-from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport
+from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
@@ -21,9 +21,10 @@ USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cg
 MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 60)
 FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
 UNDER_MPS = MpsJob(7, "1000", (0, 3))
+PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
-    (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),),
+    (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
@@ -50,7 +51,7 @@ def test_pairs_share_a_gpu_and_a_daemon() -> None:
     assert pairs_under_mps(jobs[:1]) == ()
 
 
-KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE}
+KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE, "progress": PROGRESS}
 NAMED: dict[str, Any] = KIND | {
     "MPS job": UNDER_MPS,
     "core measurement": MEASURED,
@@ -92,8 +93,8 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled"}
-            assert not getattr(read, key) or bad is True
+            assert key in {"gpus", "hints", "settled", "saved"}
+            assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 
 @pytest.mark.parametrize(
