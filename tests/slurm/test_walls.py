@@ -14,11 +14,14 @@ from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 
 pytestmark = pytest.mark.slurm
 
-SHOW = """
-show() { echo "$1 $(hostname) cuda=${CUDA_VISIBLE_DEVICES-unset} held=$SLURM_JOB_GPUS sub=$SODA_SUB_BATCH steps=$SODA_ACCUMULATION_STEPS"; }
+SHOW = r"""
+show() {
+    echo "$1 $(hostname) cuda=${CUDA_VISIBLE_DEVICES-unset} held=$SLURM_JOB_GPUS" \
+        "sub=$SODA_SUB_BATCH steps=$SODA_ACCUMULATION_STEPS"
+}
 show batch
 export -f show
-srun --ntasks-per-node=1 bash -c 'show step; sed -n "s/^c 195:\\([0-9]\\) .*/device $(hostname) \\1/p" \
+srun --ntasks-per-node=1 bash -c 'show step; sed -n "s/^c 195:\([0-9]\) .*/device $(hostname) \1/p" \
     /sys/fs/cgroup/devices/slurm_$(hostname)/uid_*/job_$SLURM_JOB_ID/devices.list 2>/dev/null; true'
 echo shown
 sleep 300
