@@ -183,7 +183,9 @@ def test_the_last_task_of_an_array_goes_back_alone(site: Site) -> None:
     site.root("scontrol", "release", f"{array}_1")
     site.cluster.wait_until(lambda: "1 RUNNING" in site.tasks(array), "the first task runs")
     record = GuestRecord((host,), (0,), undo={"TresPerNode": "gres/gpu:1", "ReqNodeList": "n1"}).encode()
-    site.root("scontrol", "update", f"jobid={array}_2", "TresPerNode=gres/sharedgpu:g0:1", f"Extra={record}")
+    site.root(
+        "scontrol", "update", f"jobid={array}_2", "TresPerNode=gres/sharedgpu:g0:1", "ReqNodeList=n1", f"Extra={record}"
+    )
     site.root("scontrol", "release", f"{array}_2")
     site.cluster.wait_until(lambda: "2 RUNNING" in site.tasks(array), "the guest runs")
     assert f"guest.{array}" in site.records()
