@@ -111,9 +111,7 @@ class CycleRunner:
             acts, problems = False, (*effective.problems, slurm_state.no_order)
             effective = replace(effective, mode="advise", problems=problems)
         with watch("decide"):
-            # No guest can be started yet: what would share GPUs is decided where nothing of it is carried out.
-            shares = effective.mode == "advise"
-            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts, shares=shares)
+            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):

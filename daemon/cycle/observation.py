@@ -58,14 +58,12 @@ class SnapshotReader:
         *,
         asks: bool,
         acts: bool,
-        shares: bool,
     ) -> ClusterSnapshot:
         """What the stages of the decision see.
 
         Args:
-            asks: Slurm may be asked for details of single jobs.
+            asks: something is decided, so Slurm may be asked for details of single jobs.
             acts: changes may be sent, so that it matters what became of earlier ones.
-            shares: the policy may let jobs share GPUs, since nothing of what it decides is carried out.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
         preemptions = state.preemptions
@@ -85,7 +83,7 @@ class SnapshotReader:
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
-        if not shares:
+        if not asks:
             return snapshot
         with watch("decide.sharing"):
             return self._sharing.fill(snapshot, slurm_state, settings.sharing)

@@ -41,6 +41,8 @@ class OrderJobs:
     """Waiting jobs of the same queue that are not eligible: an old order of theirs must not put them in front."""
     unranked: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Eligible jobs about which the policy has nothing to say: they keep Slurm's own priority."""
+    guests: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Waiting jobs whose request is that of a guest: nobody else can have their seats, so they go before all."""
     reserving: int = 0
     """So many at the head of :attr:`job_ids` pass smaller jobs too, although they wait; counts in a pool alone."""
 

@@ -13,6 +13,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
+from slurm_soda.policies.sharing.engine.join_running_jobs import JoinRunningJobs
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -51,6 +52,7 @@ def pipeline_of(policy: Policy) -> Pipeline:
             RequeuedBorrowersFirst(),
             OrderWaitingJobs(),
             CpuFit(),
+            JoinRunningJobs(),
         )
     )
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL
+from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, BEFORE_OVERDUE
 from slurm_soda.policies.pipeline.actions import (
     JoinGpus,
     OrderJobs,
@@ -150,8 +150,8 @@ def order_changes(
 ) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue; everybody else
-    has SiteFactor 0. A second run changes nothing.
+    Guests that wait come first, whose seats nobody else can take, then what starts now, then whoever gets the places of
+    preempted jobs, then the rest of each queue; everybody else has SiteFactor 0. A second run changes nothing.
 
     Args:
         plan: with its :class:`.OrderJobs`.
@@ -180,17 +180,19 @@ def order_changes(
         waits = ~(first | then | hopeless)
         ordered = np.concatenate((ids[first], ids[then], ids[waits]))
         skippable = ~np.isin(ordered, np.concatenate((starts, awaiting)))
+        guests = action.guests
+        rank = np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
-            leading=np.concatenate((ids[first], ids[then])),
+            leading=np.concatenate((guests, ids[first], ids[then])),
             waiting=ids[waits],
             unranked=action.unranked,
             never=ids[hopeless],
             others=action.others,
-            rank=np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
-            skippable=skippable,
+            rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
+            skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),
         )
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
-        changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
+        changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
     return changes
 
 

@@ -151,21 +151,27 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
         yield f"The policy says: {note.get('verdict')}."
         return
     yield from explanation.sentences
-    yield from _sharing_reasons(note)
+    yield from _sharing_reasons(note, mode)
     before = known.view.waiting_before
     if before:
         others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
         yield f"Before it in line: {others}, for {gpus}."
 
 
-def _sharing_reasons(note: Mapping[str, Any]) -> Iterator[str]:
-    """Where the policy would let it join others; nothing of that is done yet."""
+def _sharing_reasons(note: Mapping[str, Any], mode: str) -> Iterator[str]:
+    """Where the policy lets it join others, or why it can be nobody's guest."""
     shares = note.get("shares")
     if not isinstance(shares, dict):
         return
+    if "no_guest" in shares:
+        yield f"It cannot join running jobs as their guest: {shares['no_guest']}."
+        return
     gpus = "; ".join(f"GPU {', '.join(map(str, indices))} of {node}" for node, indices in shares["gpus"].items())
     others = ", ".join(map(str, shares["with"]))
-    yield f"By the policy it would share GPUs now: {gpus}, with job {others}. sodad shows that, and starts no guests yet."
+    word = "shall" if mode == "enforce" else "would"
+    yield f"By the policy it {word} share GPUs now: {gpus}, with job {others}."
+    if "refused" in shares:
+        yield f"It does not, since that cannot be: {shares['refused']}."
 
 
 def explain_by_policy(known: JobFacts) -> Explanation:

@@ -146,7 +146,7 @@ def test_nothing_about_sharing_reaches_slurm(slurm: FakeSlurm, daemon: Start, se
     assert changed["advise"] == set()
     assert {fields for _, fields in changed["enforce"]} <= {("SiteFactor",)}, "an order, and no request is rewritten"
     assert not {3, 7} & {job_id for job_id, _ in changed["enforce"]}, "guests are left alone"
-    assert type(seen[-1]) is ClusterSnapshot, "where changes are sent, the policy shares none"
+    assert isinstance(seen[-1], SharingSnapshot), "where changes are sent, the policy shares too"
     assert slurm.all[4].state == "PENDING"
 
 

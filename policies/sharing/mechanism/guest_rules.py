@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
 
@@ -78,15 +79,19 @@ class GuestRules:
         """Why a job cannot join these on one device, whatever else it gets; ``later``: in a decision after this one."""
         if not self.limited or not there:
             return ""
-        mechanism, user = self.mechanism, self._snapshot.jobs.user
+        mechanism, snapshot = self.mechanism, self._snapshot
         problem = ""
         if len(there) >= mechanism.jobs_per_gpu:
             problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
         elif not mechanism.starts_together and not later and self._changes(row, device, there):
             problem = "it, or who is there, starts, leaves or moves in the same decision"
-        elif mechanism.guests_need_requeue and not self._snapshot.sharing.requeueable[row]:
+        elif not snapshot.devices.shareable[device]:
+            problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
+        elif mechanism.guests_need_requeue and not snapshot.sharing.requeueable[row]:
             problem = "it cannot be requeued, so it cannot be a guest"
-        elif not mechanism.different_users and any(user[one] != user[row] for one in there):
+        elif obstacle := find_guest_obstacle(snapshot, row):
+            problem = f"it cannot be a guest: {obstacle}"
+        elif not all(may_meet(snapshot, row, one) for one in there):
             problem = "a job of another user is there"
         elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
             problem = "who would be its host is a guest itself"
@@ -137,4 +142,10 @@ class GuestRules:
         if not self.limited:
             return ()
         sharing = self._snapshot.sharing
-        return (int(self._snapshot.jobs.user[row]), bool(sharing.requeueable[row]), float(sharing.saves_every_s[row]))
+        return (
+            int(self._snapshot.jobs.user[row]),
+            bool(sharing.requeueable[row]),
+            float(sharing.saves_every_s[row]),
+            bool(sharing.meets_others[row]),
+            find_guest_obstacle(self._snapshot, row),
+        )
