@@ -86,7 +86,8 @@ class SnapshotReader:
         if not asks:
             return snapshot
         with watch("decide.sharing"):
-            return self._sharing.fill(snapshot, slurm_state, settings.sharing)
+            self._sharing.why_not_guest = state.shares.why_not_guest
+            return state.shares.keep_apart(self._sharing.fill(snapshot, slurm_state, settings.sharing))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

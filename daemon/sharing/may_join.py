@@ -48,7 +48,7 @@ class JoinChecks:
 
     def why_bound(self, job: SlurmJob, steady_s: float) -> str:
         """A limit of accounting that would not stop it as a guest; empty: none."""
-        known = self.limits.current(steady_s)
+        known = self.limits.current(steady_s)  # asks beside the cycle
         if known is None:
             return "limits of accounting are not known now"
         limit = binding_limit(known, job.user, job.account, job.qos, gpus=True)

@@ -14,7 +14,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share
-from slurm_soda.daemon.sharing.pair_pauses import PairPauses
+from slurm_soda.daemon.sharing.pair_pauses import EDITED, PairPauses
 from slurm_soda.daemon.sharing.share_state import (
     RUNNING_STATES,
     SeenShare,
@@ -29,13 +29,16 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.shares import ended_shares, load_shares, parted_pairs
 from slurm_soda.policies.pipeline.actions import JoinGpus, ResizeRequest, RouteJob
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord, parse_guest_record
-from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
+from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records, why_not_guest
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 
@@ -70,6 +73,8 @@ class OpenShares:
     """Why jobs that the last plan would let join did not, by id."""
     _records: Mapping[int, GuestRecord | None] = field(default_factory=dict)
     """What this cycle's guests carry in Extra; ``None``: no record that can be read."""
+    _steady_s: float = 0.0
+    """Of the last reading of Slurm."""
     _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
     """Guests of nobody's, by id and restart count, with when they are asked about again."""
 
@@ -91,6 +96,7 @@ class OpenShares:
     def observe(self, jobs: Mapping[int, SlurmJob], at: Instant, job_cache: JobCache) -> None:
         """Read what guests carry where it matters, and take up those of which no share is known."""
         self.pauses.keep(jobs)
+        self._steady_s = at.steady_s
         ours = [share.guest for share in self.by_guest.values() if _is_listed(jobs.get(share.guest), share)]
         strangers = [job for job in jobs.values() if self._is_strange(job, at.steady_s)]
         present = {(job.job_id, job.restarts) for job in jobs.values() if job.shared_gpus}
@@ -113,6 +119,19 @@ class OpenShares:
                 self._strangers[job.job_id, job.restarts] = at.steady_s + ASK_STRANGERS_EVERY_S
             else:
                 self._adopt(job, record, at, job_cache)
+
+    def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
+        """Why a waiting job's request is not made that of a guest, whoever its host would be; empty if it may be."""
+        if self.pauses.is_edited(job.job_id, self._steady_s):
+            return EDITED
+        return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
+
+    def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing."""
+        if not isinstance(snapshot, SharingSnapshot):
+            return snapshot
+        apart = tuple(self.pauses.standing(self._steady_s))
+        return replace(snapshot, sharing=replace(snapshot.sharing, apart=apart))
 
     def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
         if not job.shared_gpus or job.state in ENDED_STATES or job.job_id in self.by_guest:
@@ -196,11 +215,13 @@ class OpenShares:
         return before != (share.phase, share.end, share.why, share.restart)
 
     def begin(
-        self, plan: Plan, slurm_state: SlurmState, job_cache: JobCache, preemptions: ActivePreemptions
+        self, plan: Plan | None, slurm_state: SlurmState, job_cache: JobCache, preemptions: ActivePreemptions
     ) -> list[ShareStep]:
         """The plan's new shares, each with its update; :meth:`adopt` those that the change limits let through."""
         begun: list[ShareStep] = []
         self.refusals = {}
+        if plan is None:
+            return begun
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         touched = {action.job_id for action in plan.actions if isinstance(action, ResizeRequest | RouteJob)}
         leaving = {*preemptions.by_job, *(action.job_id for action in plan.preempts)}

@@ -80,6 +80,7 @@ class SharingSlurm(FakeSlurm):
         for name, value in fields.items():
             setattr(job, _FIELDS[name], value)
         job.guest = "sharedgpu" in job.other_gres
+        job.devices = tuple(map(int, _SHARED.findall(job.other_gres)))
         return ""
 
     def nodes(self) -> list[SlurmNode]:
