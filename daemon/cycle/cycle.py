@@ -121,7 +121,8 @@ class CycleRunner:
             actor.send(state, recorded, result, watch, still_wanted)
         with watch("record"):
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
-            self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())
+            elsewhere = [*filter(None, (observer.sharing.problem,)), *self.problems()]
+            self._recorder.close(result, state, effective, report, watch, problems_elsewhere=elsewhere)
             state.preemptions.drop_over()
             state.shares.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)

@@ -23,7 +23,7 @@ class SnapshotReader:
         self._accounting_lookup = context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
-        self._sharing, self._guests = SharingSnapshotReader(context.store), context.guests
+        self.sharing, self._guests = SharingSnapshotReader(context.store), context.guests
 
     def read(
         self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
@@ -86,8 +86,8 @@ class SnapshotReader:
         if not asks:
             return snapshot
         with watch("decide.sharing"):
-            self._sharing.why_not_guest = state.shares.why_not_guest
-            return state.shares.keep_apart(self._sharing.fill(snapshot, slurm_state, settings.sharing))
+            self.sharing.why_not_guest = state.shares.why_not_guest
+            return state.shares.keep_apart(self.sharing.fill(snapshot, slurm_state, settings.sharing))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -100,7 +100,7 @@ class DeviceReader:
         for row, record in enumerate(self.records):
             if record.state != "PENDING" or not record.shared_gpus:
                 continue
-            asked = record.tres_per_node or record.tres_per_job
+            asked = f"{record.tres_per_node},{record.tres_per_job}"
             indices, own = parse_shared_indices(asked, self.shared_gres), parse_gpu_request(asked)[0]
             try:
                 nodes = tuple(row_of[name] for name in expand_hosts(record.req_node_names))

@@ -51,6 +51,8 @@ class SharingSnapshotReader:
 
     store: Store
     why_not_guest: WhyNotGuest = _no_obstacle
+    problem: str = ""
+    """Why nothing is shared although the site has set it up, at the last snapshot."""
     _known: KindProfiles | None = None
     _read_again_s: float = -math.inf
     """By the steady clock."""
@@ -61,7 +63,8 @@ class SharingSnapshotReader:
 
         Pools divide a snapshot, and nobody divides single GPUs: with pools in force nothing is shared.
         """
-        if not settings.partitions or members_of(snapshot) is not None:
+        self.problem = why_pools_exclude(settings, pools_in_force=members_of(snapshot) is not None)
+        if not settings.partitions or self.problem:
             return snapshot
         try:
             return self._filled(snapshot, slurm_state, settings)
@@ -148,6 +151,16 @@ def describe_jobs(
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
         meets_others=np.array([mixed[record.partition] for record in records], dtype=np.bool_),
+    )
+
+
+def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:
+    """Why nothing is shared although the site has set up sharing; for people, empty where that is not so."""
+    if not (settings.partitions and pools_in_force):
+        return ""
+    return (
+        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, where no GPUs are shared; "
+        "take back the pools (sodactl pools revert) or empty sharing.partitions"
     )
 
 

@@ -166,7 +166,7 @@ def order_changes(
     changes: list[JobChange] = []
     starts = plan.starts
     awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
-    never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
+    never = plan.notes.job_id[np.isin(plan.notes.verdict, (JobVerdict.TOO_LARGE, JobVerdict.JOIN))]
     served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     returning = snapshot.jobs.job_id[(snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.preemptions > 0)]
     skipping = np.concatenate((served, returning))
@@ -175,7 +175,7 @@ def order_changes(
             continue
         ids = action.job_ids
         hopeless = np.isin(ids, never)
-        first = np.isin(ids, starts)
+        first = np.isin(ids, starts) & ~hopeless
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
         waits = ~(first | then | hopeless)
         ordered = np.concatenate((ids[first], ids[then], ids[waits]))

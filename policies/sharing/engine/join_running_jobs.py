@@ -21,8 +21,8 @@ class JoinRunningJobs:
     """Says of each job that starts on GPUs of others how it gets there, and puts those that wait as guests before all.
 
     A job that joins does not fit as it is, so Slurm is not told to start it: until its request is that of a guest it is
-    neither lifted nor in anybody's way. Starts and places stay as the policy has them: what follows those, as the
-    simulator does, sees no difference.
+    neither lifted nor in anybody's way (:attr:`.JobVerdict.JOIN`). Starts and places stay as the policy has them, but for
+    what cannot be: who follows those, as the simulator does, sees no difference.
     """
 
     name: str = "join running jobs"
@@ -43,11 +43,12 @@ class JoinRunningJobs:
             placed = check.run()
             joins = [_join(snapshot, plan, job_id, placed[job_id]) for job_id in joining if job_id in placed]
             facts = {"joins": float(len(joins)), "joins_refused": float(len(check.refused))}
-            plan = replace(plan, facts={**plan.facts, **facts}, refused_joins=check.refused)
+            starts = plan.starts[~np.isin(plan.starts, list(check.refused))]
+            plan = replace(_with_starts(plan, starts), facts={**plan.facts, **facts}, refused_joins=check.refused)
         seated = np.array([*(join.job_id for join in joins), *guests.tolist()], dtype=np.int64)
         verdict = plan.notes.verdict.copy()
         verdict[np.isin(plan.notes.job_id, seated)] = JobVerdict.JOIN
-        actions = [_reordered(one, joining, guests) if isinstance(one, OrderJobs) else one for one in plan.actions]
+        actions = [_with_guests(one, guests) if isinstance(one, OrderJobs) else one for one in plan.actions]
         return replace(plan, notes=replace(plan.notes, verdict=verdict), actions=(*actions, *joins))
 
 
@@ -64,10 +65,16 @@ def _find_joining(snapshot: SharingSnapshot, plan: Plan) -> list[int]:
     return [job_id for job_id in plan.starts.tolist() if not held.isdisjoint(plan.devices.get(job_id, ()))]
 
 
-def _reordered(order: OrderJobs, joining: Sequence[int], guests: IntColumn) -> OrderJobs:
-    stays = ~np.isin(order.job_ids, joining)
-    others = np.sort(np.concatenate((order.others, order.job_ids[~stays])))
-    return replace(order, job_ids=order.job_ids[stays], others=others[~np.isin(others, guests)], guests=guests)
+def _with_starts(plan: SharingPlan, starts: IntColumn) -> SharingPlan:
+    """The plan without the other starts: those jobs wait."""
+    gone = np.isin(plan.notes.job_id, plan.starts) & ~np.isin(plan.notes.job_id, starts)
+    verdict = np.where(gone, np.int8(JobVerdict.WAIT), plan.notes.verdict)
+    order = np.concatenate((starts, plan.order[~np.isin(plan.order, starts)]))
+    return replace(plan, starts=starts, order=order, notes=replace(plan.notes, verdict=verdict))
+
+
+def _with_guests(order: OrderJobs, guests: IntColumn) -> OrderJobs:
+    return replace(order, others=order.others[~np.isin(order.others, guests)], guests=guests)
 
 
 @dataclass(slots=True)
