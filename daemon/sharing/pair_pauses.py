@@ -36,7 +36,7 @@ class PairPauses:
         """A share is over, at an instant."""
         if share.end == "parted":
             self.apart |= {(min(share.guest, host), max(share.guest, host)) for host in share.hosts}
-        elif share.end == "owner":
+        elif share.end in ("owner", "withdrawn"):
             self._by_pair[share.guest, ANY_HOST] = _Pause(1, steady_s + MAX_PAUSE_S)
         elif share.end in FAILED_ENDS or (share.end == "revoked" and _was_short(share)):
             for host in share.hosts:
