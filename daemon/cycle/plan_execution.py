@@ -125,9 +125,7 @@ class PlanExecutor:
             skipping_limit_s=cycle.skipping_limit_s,
             successors=state.preemptions.successors,
         )
-        requests = [
-            change for change in request_changes(plan, snapshot) if change.job_id not in state.shares.by_guest
-        ]
+        requests = [change for change in request_changes(plan, snapshot) if change.job_id not in state.shares.by_guest]
         behind = find_jobs_ahead(plan, snapshot, orders)
         return requests + orders, replace(plan, notes=replace(plan.notes, behind=behind))
 

@@ -124,7 +124,6 @@ class CycleResult:
         """Steps of preemptions by their change."""
         return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
 
-
     @property
     def share_step_of(self) -> dict[ChangeKey, ShareStep]:
         """Steps of shares by their change."""

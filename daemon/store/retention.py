@@ -1,7 +1,8 @@
 """What of the audit trail and of measurements is old enough to go, a few rows at a time.
 
 What is still needed stays, however old it is: changes whose outcome is open, those of jobs that have not ended (they can
-be undone, and tell the SiteFactor that a job had), preemptions on their way and their changes, shares, and cycles with such changes.
+be undone, and tell the SiteFactor that a job had), their shares, preemptions on their way and their changes, and cycles with
+such changes.
 The newest change of an order or a request stays too, as the sign that sodad has ever changed something here.
 """
 

@@ -49,10 +49,7 @@ def load_shares(session: Session, at: Instant, most_wait_s: float) -> list[Share
 
     A guest that waits does so for no longer than ``most_wait_s``: the wall clock may have been set back since.
     """
-    return [
-        _share(row, at.steady_s + min(row.deadline_s - at.now_s, most_wait_s))
-        for row in open_shares(session)
-    ]
+    return [_share(row, at.steady_s + min(row.deadline_s - at.now_s, most_wait_s)) for row in open_shares(session)]
 
 
 def add_shares(session: Session, begun: Iterable[Share], cycle_id: int | None, at: Instant) -> None:

@@ -250,7 +250,9 @@ def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStat
     for name in REQUEST_FIELDS:
         wrote, now = action.new.get(name), shown.get(name)
         if wrote is not None and now is not None and not is_same_value(name, wrote, now):
-            return f"{name} is now {now or 'empty'}, not the {wrote or 'nothing'} that it wrote: somebody else changed it"
+            return (
+                f"{name} is now {now or 'empty'}, not the {wrote or 'nothing'} that it wrote: somebody else changed it"
+            )
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmNode

@@ -181,7 +181,7 @@ class Shares(RuleBasedStateMachine):
             self.slurm.advance(1)
 
     @rule(held=st.booleans())
-    def hold(self, held: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+    def hold(self, held: bool) -> None:
         self.slurm.held = held
 
     @precondition(lambda self: any(job.guest and job.state == "RUNNING" for job in self.slurm.all.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -144,9 +145,9 @@ def test_a_pair_that_fails_again_and_again_is_tried_less_and_less(fresh_store: P
     daemon = sodad(slurm, fresh_store, cycle=often)
     daemon.follow(100, every_s=0.5)
     tried = [row.created_s for row in shares(daemon)]
-    gaps = [later - earlier for earlier, later in zip(tried, tried[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert 5 <= len(gaps) <= 7, gaps
-    assert all(later >= 1.5 * earlier for earlier, later in zip(gaps, gaps[1:], strict=False)), gaps
+    assert all(later >= 1.5 * earlier for earlier, later in itertools.pairwise(gaps)), gaps
 
 
 def test_a_parted_pair_starts_again_alone_and_never_shares_again(fresh_store: Path, told: JoinAsTold) -> None:
