@@ -159,13 +159,13 @@ def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str
     if not (settings.partitions and pools_in_force):
         return ""
     return (
-        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, where no GPUs are shared; "
-        "take back the pools (sodactl pools revert) or empty sharing.partitions"
+        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, and in them no GPUs are "
+        "shared; take back the pools (sodactl pools revert) or empty sharing.partitions"
     )
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:
-    """Where jobs would start on GPUs of others, as plain data: GPUs by node and with whom, or why they cannot; by job id."""
+    """Where jobs would start on GPUs of others, as plain data (GPUs by node, and with whom), or why they cannot; by id."""
     if not isinstance(plan, SharingPlan) or not isinstance(snapshot, SharingSnapshot):
         return {}
     first, names = snapshot.devices.first, snapshot.nodes.name

@@ -161,7 +161,7 @@ def test_gangs_and_own_gpus_of_waiting_guests() -> None:
 
 def record(job_id: int, state: str, **more: Any) -> SlurmJob:
     plain: dict[str, Any] = {
-        "array_job_id": 0, "array_task": "", "reason": "Priority", "user": "alice", "uid": 1, "account": "a", "partition": "p",
+        "array_job_id": 0, "array_task": "", "reason": "Priority", "user": "al", "uid": 1, "account": "a", "partition": "p",
         "qos": "q", "name": "", "comment": "", "submit_s": 0.0, "eligible_s": 0.0, "start_s": 0.0, "end_s": float("nan"),
         "time_limit_s": 60.0, "priority": 1, "nice": 0, "restarts": 0, "nodes": 1, "cpus": 2, "memory_mib": 0, "gpus": 2,
         "gpus_per_node": 0, "gpu_type": "", "node_names": "", "exit_code": "0:0", "dependency": "",

@@ -147,7 +147,8 @@ def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
     host = site.train("alice", 2, 600, asks=("--nodelist=n1", *TRAINS, "--soda-iterations=1200", "--soda-share=yes"))
     others = [site.train("bob", gpus, 600) for gpus in (1, 4)]
     site.wait_running([host, *others])
-    job = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
+    job = site.train("alice", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
+    other = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
     silent = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
     told = f"it would share GPUs now: GPU 1, 2 of n1, with job {host}"
 
@@ -156,8 +157,9 @@ def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
 
     site.wait(lambda: told in explained(job), "sodad says what would be shared", within_s=150)
     assert "would share" not in explained(silent)
+    assert "would share" not in explained(other), "a job of another user"
     dump = sodactl(site, "snapshot", "dump", HIDDEN_FILE)
     assert dump["decides_the_same"] is True
     assert sodactl(site, "decide", HIDDEN_FILE)["same_as_recorded"] is True
     assert site.store("select * from action") == []
-    assert site.states([job, silent]) == ["PENDING"] * 2
+    assert site.states([job, other, silent]) == ["PENDING"] * 3

@@ -43,8 +43,8 @@ class JoinRunningJobs:
             placed = check.run()
             joins = [_join(snapshot, plan, job_id, placed[job_id]) for job_id in joining if job_id in placed]
             facts = {"joins": float(len(joins)), "joins_refused": float(len(check.refused))}
-            starts = plan.starts[~np.isin(plan.starts, list(check.refused))]
-            plan = replace(_with_starts(plan, starts), facts={**plan.facts, **facts}, refused_joins=check.refused)
+            plan = replace(plan, facts={**plan.facts, **facts}, refused_joins=check.refused)
+            plan = _without_starts(plan, list(check.refused)) if check.refused else plan
         seated = np.array([*(join.job_id for join in joins), *guests.tolist()], dtype=np.int64)
         verdict = plan.notes.verdict.copy()
         verdict[np.isin(plan.notes.job_id, seated)] = JobVerdict.JOIN
@@ -65,10 +65,10 @@ def _find_joining(snapshot: SharingSnapshot, plan: Plan) -> list[int]:
     return [job_id for job_id in plan.starts.tolist() if not held.isdisjoint(plan.devices.get(job_id, ()))]
 
 
-def _with_starts(plan: SharingPlan, starts: IntColumn) -> SharingPlan:
-    """The plan without the other starts: those jobs wait."""
-    gone = np.isin(plan.notes.job_id, plan.starts) & ~np.isin(plan.notes.job_id, starts)
-    verdict = np.where(gone, np.int8(JobVerdict.WAIT), plan.notes.verdict)
+def _without_starts(plan: SharingPlan, waiting: Sequence[int]) -> SharingPlan:
+    """The plan in which these jobs wait."""
+    starts = plan.starts[~np.isin(plan.starts, waiting)]
+    verdict = np.where(np.isin(plan.notes.job_id, waiting), np.int8(JobVerdict.WAIT), plan.notes.verdict)
     order = np.concatenate((starts, plan.order[~np.isin(plan.order, starts)]))
     return replace(plan, starts=starts, order=order, notes=replace(plan.notes, verdict=verdict))
 
