@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_request import JobRequest
-from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request
+from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request, parse_other_gres
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord, is_guest_record, parse_guest_record
 
@@ -21,6 +20,11 @@ def request_fields(job: SlurmJob) -> dict[str, str]:
 def gpus_of(text: str) -> int:
     """GPUs in one of these fields; Slurm writes TresPerTask with ``=`` as well."""
     return parse_gpu_request(text.replace("=", ":"))[0]
+
+
+def other_gres(text: str) -> dict[str, int]:
+    """All else in one of these fields, by name and type."""
+    return parse_other_gres(text.replace("=", ":"))
 
 
 def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
@@ -41,12 +45,16 @@ def _why_not_by_job(job: SlurmJob) -> str:
         (not job.batch, "salloc or srun started it, and only batch jobs can be requeued when their host ends"),
         (not job.requeue, "it must not be requeued (--no-requeue)"),
         (job.het_job_id, "it is part of a heterogeneous job"),
-        (job.array_task, "it stands for tasks of a job array"),
+        (job.array_rest, "it stands for several tasks of a job array"),
         (job.shared_gpus, "it is a guest already"),
         (not job.gpus, "it asks for no GPU"),
         (job.dependency, "it waits for other jobs"),
         (not found, "it asks for GPUs by socket (--gpus-per-socket)"),
         ("TresPerTask" in found and len(found) > 1, "it asks for GPUs by task and in another way as well"),
+        (
+            set(other_gres(f"{job.tres_per_job},{job.tres_per_task}")) - {"cpu"},
+            "it asks for other generic resources by task or for the whole job",
+        ),
     )
     return next((text for applies, text in checks if applies), "")
 
@@ -60,20 +68,6 @@ def _why_not_by_request(request: WaitingJob | JobRequest | None) -> str:
     elif request is not None:
         words = "--exclusive" if request.whole_nodes else "--cpus-per-gpu" if request.cpus_per_tres else ""
     return f"it has {words}, which a guest cannot have" if words else ""
-
-
-def is_half_done(job: SlurmJob, wrote: Mapping[str, str], before: Mapping[str, str]) -> bool:
-    """Whether Slurm has taken the node list of a guest and refused the rest, as it does where it refuses a GRES (24.11).
-
-    Args:
-        job: as it waits now.
-        wrote: fields of the change that made it a guest.
-        before: the same fields before it.
-    """
-    if job.shared_gpus or job.state != "PENDING":
-        return False
-    now, new, old = (set(expand_hosts(text)) for text in (job.req_node_names, wrote["ReqNodeList"], before["ReqNodeList"]))
-    return now == new != old
 
 
 def read_guest_records(client: SlurmClient, job_ids: Sequence[int]) -> dict[int, GuestRecord | SlurmReplyError]:

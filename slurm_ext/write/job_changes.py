@@ -255,7 +255,7 @@ def unshare_change(job_id: int, record: GuestRecord, reason: str, *, start_time:
 
     Args:
         job_id: the guest.
-        record: with what shall be restored (see :func:`.checked_record`).
+        record: with what shall be restored (see :func:`~slurm_soda.slurm_ext.write.guest_release.checked_record`).
         reason: why.
         start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
     """
@@ -292,7 +292,7 @@ def known_change(
     return JobChange(job_id, kind, new, old, reason)
 
 
-def _earliest_start(job: SlurmJob, now_s: float) -> str:
+def earliest_start(job: SlurmJob, now_s: float) -> str:
     """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
     return "now" if now_s >= job.submit_s + MIN_RESTART_GAP_S else f"now+{int(MIN_RESTART_GAP_S)}"
 
@@ -304,6 +304,11 @@ wait that Slurm itself imposes, the lifetime of a credential and a second, is th
 
 MAX_REQUEUE_WAIT_S = 180.0
 """Slurm lets a requeued job wait about 121 s from the requeue, its new submit time; a later begin time is the user's own."""
+
+
+def waits_after_requeue(job: SlurmJob) -> bool:
+    """Whether this waiting job waits because Slurm requeued it, and for nothing else."""
+    return job.reason == "BeginTime" and job.restarts > 0 and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
 
 
 def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *, now_s: float) -> list[JobChange]:
@@ -327,12 +332,12 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
             changes.append(
                 JobChange(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
             )
-        if job.reason == "BeginTime" and job.restarts and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S:
+        if waits_after_requeue(job):
             changes.append(
                 JobChange(
                     job.job_id,
                     "release",
-                    {"StartTime": _earliest_start(job, now_s)},
+                    {"StartTime": earliest_start(job, now_s)},
                     {},
                     "release-all: the wait after a requeue ends",
                 )

@@ -92,7 +92,9 @@ def _refusal_of_guest(job_id: int, fields: Mapping[str, str]) -> str:
     all_typed = len(named) == 1 and sum(count_shared_gpus(piece, *named) for piece in asked) == len(guests)
     if all_typed and (indices, own) == (record.gpus, record.own) and fields.get("ReqNodeList"):
         return ""
-    return f"job {job_id}: {fields!r} is not sent; a guest asks for each GPU of its record once, by type, on nodes by name"
+    return (
+        f"job {job_id}: {fields!r} is not sent; a guest asks for each GPU of its record once, by type, on nodes by name"
+    )
 
 
 def scontrol_script(updates: Sequence[JobUpdate], nonce: str, address: Callable[[int], str] = str) -> bytes:

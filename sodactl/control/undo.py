@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import cast
 
 import click
 from sqlalchemy.orm import Session
@@ -26,14 +25,15 @@ from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
-_COMPARED = ("NumCPUs", "SiteFactor", "Partition")
+_COMPARED = ("NumCPUs", "SiteFactor", "Partition", "TresPerNode", "TresPerJob")
 """Fields that Slurm shows as they were written, but for the order of a list: the partition that a job ran in comes first."""
 
+_UNDONE_BY: Mapping[str, JobChangeKind] = {"rewrite": "rewrite", "share": "unshare"}
 _NOT_UNDOABLE = {
+    "unshare": "sodad lets a job share GPUs again if it is better so",
     "signal": "a signal cannot be taken back",
     "requeue": "a requeue cannot be taken back: the run has ended",
     "start-now": "a started wait cannot be put back, and nothing depends on it",
-    "unshare": "a job becomes nobody's guest again by hand; an enforcing sodad decides that anew",
     "release": "a lift that has ended is not put back: nothing would end it; an enforcing sodad lifts what its plan needs",
 }
 _OFFERED_NOT = (UNDO_KIND, "release")
@@ -175,7 +175,7 @@ def check_undo(
         if refusal:
             verdicts.append(UndoCheck(action, None, refusal))
             continue
-        kind = cast("JobChangeKind", action.kind if action.kind in ("rewrite", "share") else "order")
+        kind = _UNDONE_BY.get(action.kind, "order")
         restored = action.old | ({} if lifts_end or "SiteFactor" not in action.old else {"SiteFactor": "0"})
         if _is_memory_changed(action, records[action.job_id]):  # the CPUs go back, the owner's memory stays
             restored = {name: value for name, value in restored.items() if name not in MEMORY_FIELDS}
