@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
+from slurm_soda.slurm_ext.write.guest_release import checked_record
 
 ASK_STRANGERS_EVERY_S = 60.0
 """A guest that no share is of, and that carries no record, is asked about again after so long."""
@@ -62,11 +63,15 @@ class GuestReader:
         return steady_s >= self._strangers.get((job.job_id, job.restarts), float("-inf"))
 
 
-def adopted_share(job: SlurmJob, record: GuestRecord, at: Instant, *, submit_s: float, deadline_s: float) -> Share:
+def adopted_share(
+    job: SlurmJob, record: GuestRecord, at: Instant, *, gres: str, submit_s: float, deadline_s: float
+) -> Share:
     """What is known of a guest by what Slurm shows and the guest carries; for a store that was lost.
 
-    One that waits for its begin time after a requeue has been a guest before, and gave up its place.
+    One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
+    give back another request than the job has is not followed: only what may be restored is, and at once.
     """
+    record = checked_record(job, record, gres)
     shown = shown_request(job)
     waits = job.state == "PENDING"
     came_back = waits and job.restarts > 0 and job.waits_for_begin_time(at.now_s)

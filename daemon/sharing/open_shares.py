@@ -96,7 +96,9 @@ class OpenShares:
             log(logging.WARNING, "guest-adopted", job=job.job_id, hosts=record.hosts)
             deadline_s = at.steady_s + self.settings.start_within_s
             submit_s = job_cache.submit_s(job.job_id)
-            self.by_guest[job.job_id] = adopted_share(job, record, at, submit_s=submit_s, deadline_s=deadline_s)
+            self.by_guest[job.job_id] = adopted_share(
+                job, record, at, gres=self.settings.gres, submit_s=submit_s, deadline_s=deadline_s
+            )
 
     def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
         """Why a waiting job's request is not made that of a guest, whoever its host would be; empty if it may be."""

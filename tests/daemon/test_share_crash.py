@@ -132,6 +132,8 @@ class Shares(RuleBasedStateMachine):
                 self.told.wanted = {guest.job_id: ((host.job_id,), host.devices[: guest.gpus])}
         self._cycle()
         self.told.wanted = {}
+        self.slurm.advance(1)
+        self._cycle()
 
     @rule(gpus=st.integers(1, 2))
     def submit(self, gpus: int) -> None:
