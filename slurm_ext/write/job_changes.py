@@ -247,22 +247,28 @@ def join_change(action: JoinGpus, job: SlurmJob, gres: str) -> JobChange:
     return JobChange(action.job_id, "share", new, old, action.reason, action.id)
 
 
-def unshare_change(job_id: int, record: GuestRecord, reason: str, *, start_time: str = "") -> JobChange:
-    """One update that gives a waiting guest the request of its record again, and takes the record away.
+def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:
+    """One update that gives a waiting guest the request of its record again, and takes the record away."""
+    return restore_change(job_id, record.undo, {"Extra": record.encode()}, reason)
+
+
+def restore_change(
+    job_id: int, undo: Mapping[str, str], old: Mapping[str, str], reason: str, *, start_time: str = ""
+) -> JobChange:
+    """One update that takes the record of a waiting guest away and restores these fields.
 
     It goes as root or SlurmUser, so in one piece, past the guard of job_submit.lua: an operator's change of GRES sets no
     exemption from limits of accounting (measured on 24.11, ``docs/operations.md``), unlike one of CPUs.
 
     Args:
         job_id: the guest.
-        record: with what shall be restored (see :func:`~slurm_soda.slurm_ext.write.guest_release.checked_record`).
+        undo: the fields.
+        old: what is known of the present ones.
         reason: why.
         start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
     """
-    new = {**record.undo, "Extra": ""}
-    if start_time:
-        new["StartTime"] = start_time
-    return JobChange(job_id, "unshare", new, {"Extra": record.encode()}, reason)
+    new = {**undo, "Extra": ""} | ({"StartTime": start_time} if start_time else {})
+    return JobChange(job_id, "unshare", new, old, reason)
 
 
 def start_now_change(job_id: int, reason: str) -> JobChange:

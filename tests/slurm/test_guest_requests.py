@@ -106,3 +106,42 @@ def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
 def test_a_way_of_asking_that_is_refused(cluster: ContainerCluster, client: CliSlurmClient, asks: str) -> None:
     job_id = submit(cluster, asks)
     assert REFUSED[asks] in why_not_guest(record_of(client, job_id), client.request(job_id))
+
+
+def waiting_guests(cluster: ContainerCluster, client: CliSlurmClient) -> dict[int, list[str]]:
+    """Two guests that wait, and how their requests were."""
+    before = {}
+    for asks in ("--gpus=1", "--gpus-per-task=1 --ntasks=1"):
+        job_id = submit(cluster, asks)
+        before[job_id] = shown(cluster, job_id)
+        assert send(client, join(record_of(client, job_id), 2)) == ""
+        assert shown(cluster, job_id) != before[job_id]
+    return before
+
+
+@pytest.mark.parametrize("command", ["release-all", "release-lifts"])
+def test_with_sodad_and_its_store_gone_requests_come_from_what_jobs_carry(
+    cluster: ContainerCluster, client: CliSlurmClient, command: str
+) -> None:
+    cluster.exec("root", ("sh", "-c", "rm -rf /var/lib/slurm-soda/*")).check()
+    before = waiting_guests(cluster, client)
+    cluster.exec("root", ("sodactl", command))
+    assert {job_id: shown(cluster, job_id) for job_id in before} == before
+
+
+def test_without_python_requests_come_from_what_jobs_carry(cluster: ContainerCluster, client: CliSlurmClient) -> None:
+    before = waiting_guests(cluster, client)
+    forged = submit(cluster, "--gres=gpu:1")
+    own = shown(cluster, forged)
+    record = "Extra=soda-guest:1,hosts=5,gpus=2,undo=TresPerNode=gres/gpu:4;ReqNodeList=$(id)"
+    update = ("scontrol", "update", f"JobId={forged}", "TresPerNode=gres/sharedgpu:g2:1", "ReqNodeList=n1", record)
+    cluster.exec("root", update).check()
+    lines = (
+        "rm -rf /tmp/alone", "mkdir -p /tmp/alone/libexec /tmp/alone/state",
+        "cp /opt/slurm-soda/libexec/soda-release-lifts /tmp/alone/libexec/", "chown -R slurm /tmp/alone",
+        "echo 4194305 >/tmp/alone/state/sodad.lock", "touch -d '1 hour ago' /tmp/alone/state/sodad.lock",
+        "su slurm -s /bin/sh -c '/tmp/alone/libexec/soda-release-lifts /tmp/alone/state'",
+    )  # fmt: skip
+    said = cluster.exec("root", ("sh", "-c", " && ".join(lines))).check()
+    assert {job_id: shown(cluster, job_id) for job_id in before} == before, said.stderr
+    assert shown(cluster, forged) == own

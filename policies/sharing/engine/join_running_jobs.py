@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -41,7 +42,8 @@ class JoinRunningJobs:
         if isinstance(plan, SharingPlan) and joining:
             check = _JoinCheck(snapshot, plan, joining)
             placed = check.run()
-            joins = [_join(snapshot, plan, job_id, placed[job_id]) for job_id in joining if job_id in placed]
+            holders = _holders(snapshot)
+            joins = [_join(snapshot, plan, job_id, placed[job_id], holders) for job_id in joining if job_id in placed]
             facts = {"joins": float(len(joins)), "joins_refused": float(len(check.refused))}
             plan = replace(plan, facts={**plan.facts, **facts}, refused_joins=check.refused)
             plan = _without_starts(plan, list(check.refused)) if check.refused else plan
@@ -86,6 +88,19 @@ class _JoinCheck:
     joining: Sequence[int]
     refused: dict[int, str] = field(default_factory=dict)
     """Why, by job id; of jobs that join others."""
+    _held: frozenset[int] = field(init=False)
+    """Devices that somebody holds."""
+    _left: frozenset[int] = field(init=False)
+    """Those of them that somebody is to leave."""
+    _changed: frozenset[int] = field(init=False)
+    """Jobs of whose requests something else is changed."""
+
+    def __post_init__(self) -> None:
+        devices, plan = self.snapshot.devices, self.plan
+        left = (devices.of(self.snapshot.jobs.row(one.job_id)).tolist() for one in plan.preempts)
+        self._held, self._left = frozenset(devices.held.tolist()), frozenset(chain.from_iterable(left))
+        changes = (one for one in plan.actions if isinstance(one, ResizeRequest | RouteJob))
+        self._changed = frozenset(one.job_id for one in changes)
 
     def run(self) -> Mapping[int, GpuPlacement]:
         """Where the jobs go that can, by id, others that start now among them."""
@@ -118,7 +133,7 @@ class _JoinCheck:
         """What is not a matter of GPUs, but of requests: which nodes will do, and that nothing else is changed of them."""
         snapshot, plan = self.snapshot, self.plan
         jobs, nodes, row = snapshot.jobs, snapshot.nodes, snapshot.jobs.row(job_id)
-        if any(isinstance(one, ResizeRequest | RouteJob) and one.job_id == job_id for one in plan.actions):
+        if job_id in self._changed:
             return "something else of its request is changed first"
         pieces = plan.places.get(job_id, ())
         if not pieces:
@@ -128,30 +143,32 @@ class _JoinCheck:
             would_do = nodes.in_partition[piece.node, jobs.partition[row]]
             if not would_do or (node_set >= 0 and not nodes.node_sets[piece.node, node_set]):
                 return f"node {nodes.name[piece.node]} will not do for it"
-        devices = snapshot.devices
-        leaving = {jobs.row(one.job_id) for one in plan.preempts}
-        held = frozenset(device for one in leaving for device in devices.of(one).tolist())
         mine = plan.devices[job_id]
-        if not held.isdisjoint(mine):
+        if not self._left.isdisjoint(mine):
             return "who is there shall make way for others"
-        own = set(mine).difference(devices.held.tolist())
-        if own and len(jobs.overdue) and jobs.overdue.any():
+        if not self._held.issuperset(mine) and len(jobs.overdue) and jobs.overdue.any():
             return "it would take GPUs of its own before a job that nobody may pass"
         return ""
 
 
-def _join(snapshot: SharingSnapshot, plan: SharingPlan, job_id: int, placed: GpuPlacement) -> JoinGpus:
+def _holders(snapshot: SharingSnapshot) -> dict[int, int]:
+    """Who holds each device that somebody holds, by id; where a guest may join, that is one job."""
+    devices = snapshot.devices
+    owner = np.repeat(snapshot.jobs.job_id, np.diff(devices.held_start))
+    return dict(zip(devices.held.tolist(), owner.tolist(), strict=True))
+
+
+def _join(
+    snapshot: SharingSnapshot, plan: SharingPlan, job_id: int, placed: GpuPlacement, holders: Mapping[int, int]
+) -> JoinGpus:
     """What the check found to be possible, so that indices are the same on all nodes."""
-    devices, jobs = snapshot.devices, snapshot.jobs
-    node_of = (np.searchsorted(devices.first, placed.devices, side="right") - 1).tolist()
-    owner = np.repeat(np.arange(len(jobs)), np.diff(devices.held_start))
-    hosts = np.unique(owner[np.isin(devices.held, placed.devices)])
-    held = frozenset(devices.held.tolist())
+    first, jobs = snapshot.devices.first, snapshot.jobs
+    node_of = (np.searchsorted(first, placed.devices, side="right") - 1).tolist()
     nodes = sorted(set(node_of))
-    shared = [(node, device) for node, device in zip(node_of, placed.devices, strict=True) if device in held]
-    gpus = tuple(sorted({device - int(devices.first[node]) for node, device in shared}))
+    shared = [(node, device) for node, device in zip(node_of, placed.devices, strict=True) if device in holders]
+    gpus = tuple(sorted({device - int(first[node]) for node, device in shared}))
     names = tuple(snapshot.nodes.name[node] for node in nodes)
-    ids = tuple(int(job) for job in jobs.job_id[hosts])
+    ids = tuple(sorted({holders[device] for _, device in shared}))
     batch = int(snapshot.sharing.batch[jobs.row(job_id)])
     return JoinGpus(
         job_id=job_id,

@@ -31,6 +31,8 @@ class GuestRules:
         """Rows that start, leave or move in this decision."""
         self._vacated: set[int] = set()
         """Devices that somebody leaves in this decision."""
+        self._obstacles: dict[int, str] = {}
+        """Of those asked about."""
         self._placed: dict[int, tuple[int, ...]] = {}
         """Devices of those who got them in this decision."""
 
@@ -87,15 +89,22 @@ class GuestRules:
             problem = "it, or who is there, starts, leaves or moves in the same decision"
         elif not snapshot.devices.shareable[device]:
             problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
-        elif mechanism.guests_need_requeue and not snapshot.sharing.requeueable[row]:
-            problem = "it cannot be requeued, so it cannot be a guest"
-        elif obstacle := find_guest_obstacle(snapshot, row):
-            problem = f"it cannot be a guest: {obstacle}"
+        elif obstacle := self._obstacle(row):
+            problem = obstacle
         elif not all(may_meet(snapshot, row, one) for one in there):
             problem = "a job of another user is there"
         elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
             problem = "who would be its host is a guest itself"
         return problem
+
+    def _obstacle(self, row: int) -> str:
+        """Why a job can be nobody's guest."""
+        if row not in self._obstacles:
+            requeueable = self._snapshot.sharing.requeueable[row] or not self.mechanism.guests_need_requeue
+            why = find_guest_obstacle(self._snapshot, row)
+            told = f"it cannot be a guest: {why}" if why else ""
+            self._obstacles[row] = told if requeueable else "it cannot be requeued, so it cannot be a guest"
+        return self._obstacles[row]
 
     def _changes(self, row: int, device: int, there: Sequence[int]) -> bool:
         """Whether somebody who starts, leaves or moves in this decision would be on a device with others."""
