@@ -98,7 +98,7 @@ class PlanExecutor:
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps, share_steps = steps + begun, share_steps + joins
-        urgent = [step.change for step in (*share_steps, *preemption_steps)]
+        urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
         admitted = self._limits.admit(urgent, ordinary, at.steady_s)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.logs import log
@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
-from slurm_soda.slurm_ext.write.guest_release import checked_record
+from slurm_soda.slurm_ext.write.guest_release import checked_undo
 
 ASK_STRANGERS_EVERY_S = 60.0
 """A guest that no share is of, and that carries no record, is asked about again after so long."""
@@ -71,7 +71,9 @@ def adopted_share(
     One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
     give back another request than the job has is not followed: only what may be restored is, and at once.
     """
-    record = checked_record(job, record, gres)
+    undo, counts = checked_undo(job, record.encode(), gres)
+    if not counts:
+        record = replace(record, undo=dict(undo))
     shown = shown_request(job)
     waits = job.state == "PENDING"
     came_back = waits and job.restarts > 0 and job.waits_for_begin_time(at.now_s)

@@ -33,6 +33,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
@@ -198,7 +199,10 @@ class OpenShares:
             if why or job is None:
                 self.refusals[action.job_id] = why
                 continue
-            begun.append(self._begin(action, job, jobs, job_cache, at))
+            try:
+                begun.append(self._begin(action, job, jobs, job_cache, at))
+            except SlurmReplyError as error:
+                self.refusals[action.job_id] = str(error)
         return begun
 
     def _begin(
@@ -272,7 +276,6 @@ class OpenShares:
             read = self.by_guest.get(guest)
             if read is not None and read.pk == known.pk:
                 read.deadline_s, read.retry_s = known.deadline_s, known.retry_s
-        self._strangers = before._strangers
 
     def drop_over(self) -> None:
         """Stop following those that are over."""

@@ -67,6 +67,8 @@ class PairPauses:
 
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget pairs of which one is no longer listed."""
+        if not (self._by_pair or self.apart):
+            return
         listed = {*job_ids, ANY_HOST}
         self._by_pair = {pair: pause for pair, pause in self._by_pair.items() if listed.issuperset(pair)}
         self.apart = {pair for pair in self.apart if listed.issuperset(pair)}
