@@ -73,7 +73,7 @@ done
 rm -rf "$store"
 "${0%/*}/old_environment.sh" "$prefix"
 # soda_spank.so last: it tells of an installation, should this be interrupted.
-for name in soda_hints.lua soda_routes.lua soda.lua soda_spank.so; do
+for name in soda_hints.lua soda_routes.lua soda_guests.lua soda.lua soda_spank.so; do
     rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
 for folder in include share bin libexec lib lib64; do
@@ -81,4 +81,6 @@ for folder in include share bin libexec lib lib64; do
 done
 [ ! -L "$prefix/lib64" ] || [ -e "$prefix/lib64" ] || rm -f "$prefix/lib64"
 rmdir "$prefix" 2>/dev/null || echo "left: $prefix, which holds other files than those of slurm-soda"
+# The example, as long as nobody has changed it.
+! cmp -s "${0%/*}/sharing.conf" /etc/slurm-soda/sharing.conf || rm -f /etc/slurm-soda/sharing.conf
 echo "removed slurm-soda from $prefix, and its units; configuration and history are left in /etc/slurm-soda and /var/lib/slurm-soda"

@@ -147,6 +147,7 @@ def describe_jobs(
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
         shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
+        accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
         meets_others=np.array([mixed[record.partition] for record in records], dtype=np.bool_),

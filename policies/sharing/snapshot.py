@@ -106,6 +106,7 @@ class SharingJobs:
         iterations: left; NaN where unknown.
         shares: ``--soda-share``, or what the site assumes.
         max_slowdown: ``--soda-max-slowdown``; infinite without one.
+        accumulates: ``--soda-accumulates``: a guest's batch may be cut into passes; left out, every job's.
         requeueable: batch jobs that Slurm may requeue; left out, all are.
         saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
             nobody knows; left out, no job does.
@@ -127,6 +128,7 @@ class SharingJobs:
     iterations: FloatColumn
     shares: BoolColumn
     max_slowdown: FloatColumn
+    accumulates: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     requeueable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     saves_every_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
@@ -145,6 +147,8 @@ class SharingJobs:
             object.__setattr__(self, "obstacle", np.full(len(self.kind), -1, dtype=np.int64))
         if not len(self.requeueable):
             object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
+        if not len(self.accumulates):
+            object.__setattr__(self, "accumulates", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.saves_every_s):
             object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
         for name in ("observed_slowdown", "together_s"):

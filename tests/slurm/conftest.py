@@ -22,6 +22,7 @@ LONG_FIRST = (
     "expiry",
     "nodes",
     "cores",
+    "consent",
     "sharing",
     "fit_gang",
     "snapshot",
