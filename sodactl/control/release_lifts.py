@@ -56,7 +56,7 @@ _REASON = "release-lifts: sodad shows no life"
 @click.option("--unless-alive", is_flag=True, help="Do nothing while sodad shows life; so systemd runs it.")
 @on_any_site
 def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int:
-    """Reset all SiteFactors and give waiting guests back, for a sodad that died.
+    """Reset all SiteFactors, for a sodad that died.
 
     sodad's lifts are a lease. This command ends it: it takes the right to send from every sodad that was started before,
     also from one that is paused, and then resets the SiteFactor of every waiting job. sodad.service runs it whenever sodad
