@@ -35,7 +35,7 @@ def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str
         request: what else is known. Only :class:`JobRequest` tells everything; without it the job must be asked again
             before it is changed.
     """
-    return _why_not_by_job(job) or _why_not_by_request(request)
+    return _why_not_by_job(job) or _why_not_by_request(job, request)
 
 
 def _why_not_by_job(job: SlurmJob) -> str:
@@ -59,11 +59,15 @@ def _why_not_by_job(job: SlurmJob) -> str:
     return next((text for applies, text in checks if applies), "")
 
 
-def _why_not_by_request(request: WaitingJob | JobRequest | None) -> str:
+def _why_not_by_request(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
     words = ""
     if isinstance(request, JobRequest):
         if not request.memory_per_cpu_mib and not request.memory_per_node_mib:
             return "it asks for the whole memory of its node (--mem=0, or no --mem where the site has no default)"
+        spreads = job.nodes > 1 or (gpus_of(job.tres_per_task) and job.tasks > 1)
+        if spreads and request.most_nodes != request.nodes:
+            # Slurm 24.11 bounds its nodes to those of the guest, and keeps that when the request is restored.
+            return "it does not say on how many nodes (--nodes=N)"
         words = request.unshareable
     elif request is not None:
         words = "--exclusive" if request.whole_nodes else "--cpus-per-gpu" if request.cpus_per_tres else ""

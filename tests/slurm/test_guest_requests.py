@@ -69,7 +69,9 @@ def shown(cluster: ContainerCluster, job_id: int) -> list[str]:
     """Everything of a request that a share changes, in Slurm's own words, without fields that are empty."""
     text = cluster.exec("root", ("scontrol", "-o", "show", "job", str(job_id))).check().stdout
     names = ("Tres", "ReqNodeList=", "NumNodes=", "NumCPUs=", "MinCPUsNode=", "MinMemory", "ReqTRES=", "Extra=")
-    return [word for word in text.split() if word.startswith(names) and not word.endswith("=")]
+    # Slurm bounds the nodes of a job by task when its request changes (NumNodes=1-1): those made guests have one task.
+    words = (word.removesuffix("-1") if word.startswith("NumNodes=") else word for word in text.split())
+    return [word for word in words if word.startswith(names) and not word.endswith("=")]
 
 
 def join(job: SlurmJob, *gpus: int, own: int = 0, nodes: tuple[str, ...] = ("n1",)) -> JobChange:
@@ -100,6 +102,26 @@ def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
     cluster.exec("root", ("scontrol", "release", str(job_id))).check()
     cluster.wait_until(lambda: record_of(client, job_id).state == "RUNNING", f"job {job_id} runs as a guest")
     assert client.allocations([job_id])[job_id] == [HeldOnNode("n1", 1, job.cpus, (), (2,))]
+
+
+@pytest.mark.parametrize("asks", ["--gpus=2 --nodes=2 --ntasks=2", "--gpus-per-task=1 --nodes=2 --ntasks=2"])
+def test_a_gang_becomes_a_guest_on_the_same_index_of_each_node(
+    cluster: ContainerCluster, client: CliSlurmClient, asks: str
+) -> None:
+    job_id = submit(cluster, asks)
+    job, before = record_of(client, job_id), shown(cluster, job_id)
+    assert why_not_guest(job, client.request(job_id)) == ""
+    change = join(job, 3, nodes=("n1", "n2"))
+    assert send(client, change) == ""
+    record = read_guest_records(client, [job_id])[job_id]
+    assert isinstance(record, GuestRecord)
+    assert send(client, unshare_change(job_id, record, "a test")) == ""
+    assert shown(cluster, job_id) == before
+    assert send(client, change) == ""
+    cluster.exec("root", ("scontrol", "release", str(job_id))).check()
+    cluster.wait_until(lambda: record_of(client, job_id).state == "RUNNING", f"job {job_id} runs as a guest")
+    held = client.allocations([job_id])[job_id]
+    assert held == [HeldOnNode(node, 1, 1, (), (3,)) for node in ("n1", "n2")]
 
 
 @pytest.mark.parametrize("asks", REFUSED)

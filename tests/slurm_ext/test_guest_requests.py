@@ -132,6 +132,17 @@ def test_the_rest_of_a_request_counts_too() -> None:
     assert "--exclusive" in why_not_guest(asks, tied)
 
 
+@pytest.mark.parametrize(
+    "asks", [{"tres_per_task": "gres/gpu=1", "tasks": 2}, {"tres_per_job": "gres/gpu:2", "nodes": 2}]
+)
+def test_a_job_that_may_take_more_nodes_is_no_guest(asks: dict[str, Any]) -> None:
+    nodes = asks.get("nodes", 1)
+    open_ended, fixed = (JobRequest(7, nodes, most, 2, 0, 2, 1, 1, memory_per_node_mib=100) for most in (0, nodes))
+    assert "--nodes=N" in why_not_guest(job(7, gpus=2, **asks), open_ended)
+    assert why_not_guest(job(7, gpus=2, **asks), fixed) == ""
+    assert why_not_guest(job(7, tres_per_task="gres/gpu=1"), REQUEST) == "", "one task is on one node"
+
+
 def test_recorded_records() -> None:
     found = parse_extras(REPLY, [GUEST, PLAIN, 999999])
     assert found[GUEST] == f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList="
