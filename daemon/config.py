@@ -118,6 +118,9 @@ class SharingSettings(_Section):
     start_within_s: float = Field(default=30.0, ge=1)
     """A guest that has not started after so long is given its own request back."""
 
+    mps: bool = False
+    """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
+
     @field_validator("gres")
     @classmethod
     def _is_not_gpu(cls, gres: str) -> str:

@@ -61,7 +61,7 @@ done
 [ -z "$had_units" ] || ! command -v systemctl >/dev/null || systemctl daemon-reload || true
 
 # PREFIX may be /usr/local: only what install put there goes, and the folders that are empty then.
-for name in prolog epilog epilogctld soda-deliver-event soda-release-lifts; do
+for name in prolog epilog share-start share-guest share-walls share-records share-end epilogctld soda-deliver-event soda-release-lifts; do
     rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
     ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-NODE = {"prolog", "epilog", "sharing.conf", "soda-deliver-event", "soda-agent.service"}
+SHARE = {"share-records", "share-start", "share-walls", "share-guest", "share-end"}
+NODE = {"prolog", "epilog", "sharing.conf", "soda-deliver-event", "soda-agent.service"} | SHARE
 CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "soda_guests.lua", "sodad.service"} | {
     "sodad-expiry.service",
     "sodad-expiry.timer",
