@@ -20,6 +20,7 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
 from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
 from slurm_soda.daemon.store.progress import paces_of, progress_of
+from slurm_soda.daemon.store.shares import open_shares, shares_of
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
@@ -35,6 +36,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     Standby,
     VainPreemption,
 )
+from slurm_soda.daemon.store.tables.sharing import ShareRow
 
 OPERATOR = Viewer("")
 """Somebody from whom nothing is private."""
@@ -80,6 +82,8 @@ class StatusView:
     nodes: Sequence[AgentHeartbeat]
     standbys: Sequence[Standby] = ()
     """Controllers whose sodads wait to take over, or waited when they last showed life."""
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """Shares that are not over by phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,8 @@ class JobDetailView:
     alone: AloneTime | None = None
     vain_preemptions: Sequence[VainPreemption] = ()
     """Of its owner's requests for as many GPUs, those for which others were preempted in vain."""
+    shares: Sequence[ShareRow] = ()
+    """In which it is or was a guest, or is a host; oldest first."""
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -171,6 +177,7 @@ def status_view(
         changes=queries.action_counts(session, since_s),
         nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
         standbys=queries.standbys(session),
+        shares=dict(sorted(Counter(share.phase for share in open_shares(session)).items())),
     )
 
 
@@ -220,6 +227,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         paces=paces,
         alone=_alone_time(session, job, paces),
         vain_preemptions=queries.vain_preemptions_like(session, job),
+        shares=shares_of(session, job.job_id, job.submit_s),
     )
 
 

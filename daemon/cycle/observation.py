@@ -45,6 +45,8 @@ class SnapshotReader:
                 job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
+        with watch("observe.shares"):
+            state.shares.observe(slurm_state.jobs, at, job_cache)
         return slurm_state
 
     def snapshot(
@@ -84,7 +86,8 @@ class SnapshotReader:
         if not asks:
             return snapshot
         with watch("decide.sharing"):
-            return self.sharing.fill(snapshot, slurm_state, settings.sharing)
+            self.sharing.why_not_guest = state.shares.why_not_guest
+            return state.shares.keep_apart(self.sharing.fill(snapshot, slurm_state, settings.sharing))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -17,6 +17,7 @@ from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
+from slurm_soda.daemon.sharing.may_join import consents
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
@@ -149,9 +150,7 @@ def describe_jobs(
         batch=batch,
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
-        shares=np.array(
-            [share[record.partition] and _consents(record, settings) for record in records], dtype=np.bool_
-        ),
+        shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
         accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
@@ -194,11 +193,6 @@ def _describe_obstacles(snapshot: SharingSnapshot) -> dict[int, dict[str, Any]]:
     return {
         int(jobs.job_id[row]): {"no_guest": find_guest_obstacle(snapshot, row) or NOT_REQUEUED} for row in rows.tolist()
     }
-
-
-def _consents(record: SlurmJob, settings: SharingSettings) -> bool:
-    """By its owner's word, or the site's; a job may run in several partitions, which must all share."""
-    return record.gpus > 0 and (settings.consent_by_default if record.hints.share is None else record.hints.share)
 
 
 def _can_be_requeued(record: SlurmJob) -> bool:

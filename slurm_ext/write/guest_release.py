@@ -43,7 +43,7 @@ def guest_release_changes(
             said += [f"job {job_id} stays a guest: {extra}"] if job.shared_gpus else []
         elif is_guest_record(extra):
             start = earliest_start(job, now_s) if waits_after_requeue(job) else ""
-            undo, old = _checked_undo(job, extra, gres)
+            undo, old = checked_undo(job, extra, gres)
             if not old:
                 said.append(
                     f"job {job_id}: its record names no request of its size; it asks for as many plain GPUs now"
@@ -52,7 +52,7 @@ def guest_release_changes(
     return changes, said
 
 
-def _checked_undo(job: SlurmJob, extra: str, gres: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def checked_undo(job: SlurmJob, extra: str, gres: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """What may be restored of a record, and the record; nothing of that where it does not count: owners can write into that
     field where nothing stops them.
 

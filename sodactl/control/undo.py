@@ -16,6 +16,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.shown_request import REQUEST_FIELDS, is_same_value
 from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS, JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
@@ -246,6 +247,12 @@ def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStat
         wrote, now = action.new.get(name), shown.get(name)
         if wrote is not None and now is not None and sorted(wrote.split(",")) != sorted(now.split(",")):
             return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"
+    for name in REQUEST_FIELDS:
+        wrote, now = action.new.get(name), shown.get(name)
+        if wrote is not None and now is not None and not is_same_value(name, wrote, now):
+            return (
+                f"{name} is now {now or 'empty'}, not the {wrote or 'nothing'} that it wrote: somebody else changed it"
+            )
     return ""
 
 

@@ -1,4 +1,5 @@
-"""The tables of the first schema that hold what sodad learns from: searches for cores, kinds of jobs, run times, pools.
+"""The tables of the first schema that hold what sodad learns from: searches for cores, kinds of jobs, run times, pools,
+shares.
 
 A part of ``versions/r0001_first.py``, in whose folder alembic allows only revisions; never edited once it is released.
 """
@@ -20,6 +21,7 @@ HISTORY_TABLES = (
     "observed_job",
     "run_time_prediction",
     "pool_run",
+    "share",
     "job_progress",
     "job_pace",
     "observed_pair",
@@ -33,6 +35,7 @@ def create_history_tables() -> None:
     _create_kind_profile_tables()
     _create_run_time_tables()
     _create_pool_tables()
+    _create_sharing_tables()
     _create_progress_tables()
 
 
@@ -215,6 +218,37 @@ def _create_pool_tables() -> None:
         sa.UniqueConstraint("job_id", "submit_s", "restart", name=op.f("uq_pool_run_job_id_submit_s_restart")),
     )
     op.create_index(op.f("ix_pool_run_end_s"), "pool_run", ["end_s"], unique=False)
+
+
+def _create_sharing_tables() -> None:
+    """Who was whose guest."""
+    op.create_table(
+        "share",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("guest", sa.BigInteger(), nullable=False),
+        sa.Column("submit_s", sa.Double(), nullable=False),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("hosts", sa.JSON(), nullable=False),
+        sa.Column("host_restarts", sa.JSON(), nullable=False),
+        sa.Column("nodes", sa.JSON(), nullable=False),
+        sa.Column("gpus", sa.JSON(), nullable=False),
+        sa.Column("record", RawText(), nullable=False),
+        sa.Column("wrote", sa.JSON(), nullable=False),
+        sa.Column("phase", sa.String(length=12), nullable=False),
+        sa.Column("end", sa.String(length=12), nullable=False),
+        sa.Column("why", RawText(), nullable=False),
+        sa.Column("cycle_id", sa.Integer(), nullable=True),
+        sa.Column("created_s", sa.Double(), nullable=False),
+        sa.Column("deadline_s", sa.Double(), nullable=False),
+        sa.Column("started_s", sa.Double(), nullable=True),
+        sa.Column("ended_s", sa.Double(), nullable=True),
+        sa.Column("updated_s", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["cycle_id"], ["cycle.id"], name=op.f("fk_share_cycle_id_cycle")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_share")),
+    )
+    op.create_index(op.f("ix_share_guest"), "share", ["guest"], unique=False)
+    op.create_index(op.f("ix_share_phase"), "share", ["phase"], unique=False)
+    op.create_index(op.f("ix_share_cycle_id"), "share", ["cycle_id"], unique=False)
 
 
 def _create_progress_tables() -> None:
