@@ -115,6 +115,11 @@ class SharingSettings(_Section):
     """Of these partitions, those whose jobs may be on a GPU with jobs of other users; none: users share with themselves."""
     gres: str = Field(default=SHARED_GPU_GRES, pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
+    start_within_s: float = Field(default=30.0, ge=1)
+    """A guest that has not started after so long is given its own request back."""
+
+    mps: bool = False
+    """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
 
     @field_validator("gres")
     @classmethod

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.command_runner import LATER_S, SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
@@ -39,7 +40,12 @@ from slurm_soda.slurm_ext.read.partition_limits import (
     parse_tiers,
 )
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
-from slurm_soda.slurm_ext.read.scontrol_allocation import SHOW_JOBS_COMMAND, parse_allocations, show_jobs_script
+from slurm_soda.slurm_ext.read.scontrol_allocation import (
+    SHOW_JOBS_COMMAND,
+    parse_allocations,
+    parse_extras,
+    show_jobs_script,
+)
 from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request, show_job_command
 from slurm_soda.slurm_ext.read.sprio import NO_PRIORITIES, SPRIO_COMMAND, parse_site_factors
@@ -52,6 +58,7 @@ from slurm_soda.slurm_ext.write.scontrol_updates import (
     scontrol_script,
 )
 
+_Told = TypeVar("_Told")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
 _VERSION = re.compile(r"\b(\d+\.\d+\.\d+)")
 _MAX_TRIES = 4
@@ -121,8 +128,21 @@ class CliSlurmClient:
             raise
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        return self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres))
+
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        return self._show_jobs(job_ids, lambda stdout: parse_extras(stdout, job_ids))
+
+    def _show_jobs(
+        self, job_ids: Sequence[int], parse: Callable[[bytes], dict[int, _Told | SlurmReplyError]]
+    ) -> dict[int, _Told | SlurmReplyError]:
+        """What scontrol tells of each job, by one process.
+
+        Raises:
+            SlurmCommandError: it failed and told nothing of any.
+        """
         said = self._run(SHOW_JOBS_COMMAND, stdin=show_jobs_script(job_ids), timeout_s=self.limits.read_s)
-        found = parse_allocations(said.stdout, job_ids, self._shared_gres)
+        found = parse(said.stdout)
         if said.status != 0 and all(isinstance(answer, SlurmReplyError) for answer in found.values()):
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
         return found

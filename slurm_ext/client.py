@@ -207,6 +207,10 @@ class SlurmClient(Protocol):
         """What running jobs hold, exactly as allocated, by one process; an answer for each."""
         ...
 
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        """The Extra of jobs, by one process; an answer for each."""
+        ...
+
     def request(self, job_id: int) -> JobRequest:
         """What a waiting job asks for, in detail."""
         ...

@@ -124,6 +124,7 @@ class CycleRunner:
             elsewhere = [*filter(None, (observer.sharing.problem,)), *self.problems()]
             self._recorder.close(result, state, effective, report, watch, problems_elsewhere=elsewhere)
             state.preemptions.drop_over()
+            state.shares.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
                 observer.learn(state, slurm_state)

@@ -20,6 +20,8 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.sharing.may_join import JoinChecks
+from slurm_soda.daemon.sharing.open_shares import OpenShares
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.job_notes import JobNoteWriter
@@ -72,6 +74,7 @@ class DaemonState:
     preemptions: ActivePreemptions
     cpu_requests: CpuRequestReader
     cpu_fits: CpuFitRecorder
+    shares: OpenShares
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -80,6 +83,7 @@ class DaemonState:
         requests = CpuRequestReader(settings.cpu_fit, context.store, context.client, context.limits_lookup)
         fits = CpuFitRecorder(context.store)
         job_cache = JobCache(context.store)
+        checks = JoinChecks(context.client, context.limits_lookup)
         with context.store.read() as session:
             pools = PoolsReader(Path(settings.state_dir), session, context.client)
             at = Instant.read(context.clock)
@@ -89,12 +93,15 @@ class DaemonState:
             preemptions.vain.recall(load_vain_preemptions(session, at))
             for job_id, restart, at_s in refused_runs(session, at.now_s - REFUSALS_FOR_S):
                 preemptions.refused.note(job_id, restart, at.steady_since(at_s, REFUSALS_FOR_S))
-            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits)
+            shares = OpenShares(settings.sharing, context.client, checks)
+            shares.recall(session, at, None if before is None else before.shares)
+            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares)
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
         self.preemptions.settings = settings.preemption
         self.cpu_requests.settings = settings.cpu_fit
+        self.shares.settings = settings.sharing
 
     def count_preemptions(self) -> None:
         """Preempted jobs that are back in the queue count one more."""

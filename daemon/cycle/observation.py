@@ -23,7 +23,7 @@ class SnapshotReader:
         self._accounting_lookup = context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
-        self.sharing, self._guests = SharingSnapshotReader(context.store), context.guests
+        self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
 
     def read(
         self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
@@ -38,13 +38,15 @@ class SnapshotReader:
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
-            self._guests.note(slurm_state.jobs, slurm_state.allocations)
+            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s, mps=sharing.mps)
             job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(
                 job_cache, listed, at, lambda answers: state.pools.explain(answers, slurm_state, job_cache)
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
+        with watch("observe.shares"):
+            state.shares.observe(slurm_state.jobs, at, job_cache)
         return slurm_state
 
     def snapshot(
@@ -84,7 +86,8 @@ class SnapshotReader:
         if not asks:
             return snapshot
         with watch("decide.sharing"):
-            return self.sharing.fill(snapshot, slurm_state, settings.sharing)
+            self.sharing.why_not_guest = state.shares.why_not_guest
+            return state.shares.keep_apart(self.sharing.fill(snapshot, slurm_state, settings.sharing))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

@@ -77,7 +77,7 @@ class PlanExecutor:
         acts: bool,
     ) -> CycleResult:
         """From a plan to changes, and from these to the ones that the limits admit."""
-        now_s, jobs, preemptions = slurm_state.now_s, slurm_state.jobs, state.preemptions
+        now_s, jobs, preemptions, shares = slurm_state.now_s, slurm_state.jobs, state.preemptions, state.shares
         at = Instant(now_s, slurm_state.steady_s)
         settled = self._settle(slurm_state)
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
@@ -85,33 +85,49 @@ class PlanExecutor:
         steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s, details=details)
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
+        share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions)
+        # A guest gets its own request back before its wait after a requeue ends.
+        steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []
         if plan is not None:
-            cycle = self._settings.cycle
-            orders = order_changes(
-                plan,
-                snapshot,
-                depth=cycle.order_depth,
-                skipping_limit_s=cycle.skipping_limit_s,
-                successors=preemptions.successors,
-            )
-            ordinary = request_changes(plan, snapshot) + orders
-            plan = replace(plan, notes=replace(plan.notes, behind=find_jobs_ahead(plan, snapshot, orders)))
-        planned = len(steps) + len(begun) + len(ordinary)
+            ordinary, plan = self._waiting_changes(state, snapshot, plan)
+        joins = shares.begin(plan if acts else None, slurm_state, state.job_cache, preemptions)
+        planned = len(share_steps) + len(steps) + len(begun) + len(joins) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
-        preemption_steps = steps + begun
-        admitted = self._limits.admit([step.change for step in preemption_steps], ordinary, at.steady_s)
+        preemption_steps, share_steps = steps + begun, share_steps + joins
+        urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
+        admitted = self._limits.admit(urgent, ordinary, at.steady_s)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}
         preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]
+        share_steps = [step for step in share_steps if step.change.key in admitted_keys]
         fresh = [step.active_preemption for step in begun if step.change.key in admitted_keys]
         preemptions.adopt(fresh)
+        shares.adopt(step.share for step in share_steps if step.send == "share")
+        changed_shares += shares.part({one.job_id: one.reason for one in fresh if not one.for_jobs})
         return CycleResult(
-            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals
+            slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals,
+            share_steps, changed_shares,
+        )  # fmt: skip
+
+    def _waiting_changes(
+        self, state: DaemonState, snapshot: ClusterSnapshot, plan: Plan
+    ) -> tuple[list[JobChange], Plan]:
+        """What the plan changes of waiting jobs, and the plan with what that means for others."""
+        cycle = self._settings.cycle
+        orders = order_changes(
+            plan,
+            snapshot,
+            depth=cycle.order_depth,
+            skipping_limit_s=cycle.skipping_limit_s,
+            successors=state.preemptions.successors,
         )
+        requests = [change for change in request_changes(plan, snapshot) if change.job_id not in state.shares.by_guest]
+        behind = find_jobs_ahead(plan, snapshot, orders)
+        return requests + orders, replace(plan, notes=replace(plan.notes, behind=behind))
 
     def send(
         self,
@@ -140,6 +156,9 @@ class PlanExecutor:
                     state.preemptions.note(
                         preemption_step, outcome, result.slurm_state.jobs[change.job_id], context.clock.elapsed_s()
                     )
+                share_step = result.share_step_of.get(change.key)
+                if share_step is not None:
+                    state.shares.note(share_step, outcome, context.clock.elapsed_s())
                 if outcome.state == "sent":
                     self._settle_s = float("-inf")
                 if outcome.state == "failed":

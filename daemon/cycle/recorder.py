@@ -26,11 +26,14 @@ from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
+from slurm_soda.daemon.sharing.open_shares import ShareStep
+from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import save_proposals
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
+from slurm_soda.daemon.store.shares import add_shares, save_shares
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
@@ -101,6 +104,10 @@ class CycleResult:
     admitted: AdmittedChanges
     cpu_proposals: Sequence[CpuProposalRow] = ()
     """New or changed CPU-fit proposals."""
+    share_steps: Sequence[ShareStep] = ()
+    """Steps of shares whose change was admitted."""
+    changed_shares: Sequence[Share] = ()
+    """Shares in the store of which something changed without a step."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[ChangeOutcome] = field(default_factory=list)
@@ -116,6 +123,11 @@ class CycleResult:
     def preemption_step_of(self) -> dict[ChangeKey, PreemptionStep]:
         """Steps of preemptions by their change."""
         return {preemption_step.change.key: preemption_step for preemption_step in self.preemption_steps}
+
+    @property
+    def share_step_of(self) -> dict[ChangeKey, ShareStep]:
+        """Steps of shares by their change."""
+        return {step.change.key: step for step in self.share_steps}
 
 
 @dataclass(slots=True)
@@ -162,6 +174,8 @@ class CycleRecorder:
             save_phases(session, result.changed, at)
             audit_log.void_requeues(session, result.without_effect, now_s)
             add_preemptions(session, result.begun, at)
+            save_shares(session, [share for share in result.changed_shares if share.pk], at)
+            add_shares(session, state.shares.unrecorded, result.cycle_id, at)
             state.save(session, at)
             save_proposals(session, result.cpu_proposals)
             intents = []
@@ -201,9 +215,12 @@ class CycleRecorder:
         with self.context.store.write() as session:
             audit_log.record_outcomes(session, result.outcomes, now_s)
             save_phases(session, moved, at)
+            save_shares(session, [step.share for step in result.share_steps], at)
             job_cache.save(session, now_s)
             if result.plan is not None:
                 shares = describe_shares(result.plan, result.snapshot)
+                for job_id, why in state.shares.refusals.items():
+                    shares.setdefault(job_id, {"no_guest": why})["refused"] = why
                 state.notes.write(session, result.plan.notes, job_cache.jobs, shares)
             facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.
@@ -283,7 +300,7 @@ def cycle_report(
     if acts:
         due_s.append(state.pools.next_s(result.slurm_state, soon_s))
     unanswered = any(outcome.state == "sent" for outcome in result.outcomes)
-    if state.preemptions.unfinished or result.preemption_steps or unanswered:
+    if state.preemptions.unfinished or result.preemption_steps or state.shares.under_way or unanswered:
         due_s.append(soon_s)
     if result.plan is not None:
         due_s.append(result.plan.next_event_s)

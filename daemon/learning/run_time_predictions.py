@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.observations import record_observations
+from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store import kind_profiles as stored
@@ -193,6 +194,7 @@ class RunTimePredictor:
             if predicted is not None:
                 predicted.actual_s = _run_s(runs.get(job.id, ()))
         record_observations(session, fresh, runs, gpu_types, now_s)
+        record_pair_observations(session, fresh, gpu_types, now_s)
         self._learned = set(recent)
 
     def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:

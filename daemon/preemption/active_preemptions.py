@@ -32,7 +32,7 @@ from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.read.snapshot import is_preemptible
+from slurm_soda.slurm_ext.read.snapshot import is_preemptible, is_revocable
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 
@@ -173,7 +173,9 @@ class ActivePreemptions:
         begun: list[PreemptionStep] = []
         for wanted in plan.preempts:
             job = jobs.get(wanted.job_id)
-            if job is None or job.state != "RUNNING" or not is_preemptible(job) or wanted.job_id in self.by_job:
+            if job is None or job.state != "RUNNING" or wanted.job_id in self.by_job:
+                continue
+            if not is_preemptible(job) and not is_revocable(job):
                 continue
             if wanted.for_jobs and served.issuperset(wanted.for_jobs):
                 continue

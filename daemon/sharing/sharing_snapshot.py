@@ -15,7 +15,10 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
+from slurm_soda.daemon.sharing.may_join import consents
+from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
@@ -50,6 +53,7 @@ class SharingSnapshotReader:
     """Adds what a policy must know to share GPUs; keeps what the store knows of kinds for a while."""
 
     store: Store
+    guests: GuestsByNode = field(default_factory=GuestsByNode)
     why_not_guest: WhyNotGuest = _no_obstacle
     problem: str = ""
     """Why nothing is shared although the site has set it up, at the last snapshot."""
@@ -67,7 +71,8 @@ class SharingSnapshotReader:
         if not settings.partitions or self.problem:
             return snapshot
         try:
-            return self._filled(snapshot, slurm_state, settings)
+            filled = self._filled(snapshot, slurm_state, settings)
+            return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
                 self._failing = repr(error)
@@ -76,7 +81,7 @@ class SharingSnapshotReader:
             return snapshot
 
     def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
-        known = self._read_known(slurm_state.steady_s)
+        known = self._read_known(slurm_state.steady_s, mps=settings.mps)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
         reading = DeviceReader(snapshot, records, slurm_state.nodes, slurm_state.allocations, settings.gres)
         devices, guests = reading.find_devices(known)
@@ -101,10 +106,10 @@ class SharingSnapshotReader:
         obstacle = np.array([number[text] for text in told], dtype=np.int64)
         return replace(sharing, obstacle=obstacle, obstacles=tuple(obstacles))
 
-    def _read_known(self, steady_s: float) -> KindProfiles:
+    def _read_known(self, steady_s: float, *, mps: bool) -> KindProfiles:
         if self._known is None or steady_s >= self._read_again_s:
             with self.store.read() as session:
-                self._known = read_kind_profiles(session)
+                self._known = read_kind_profiles(session, mps=mps)
             self._read_again_s = steady_s + KNOWN_FOR_S
         return self._known
 
@@ -145,9 +150,7 @@ def describe_jobs(
         batch=batch,
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
-        shares=np.array(
-            [share[record.partition] and _consents(record, settings) for record in records], dtype=np.bool_
-        ),
+        shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
         accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
@@ -190,11 +193,6 @@ def _describe_obstacles(snapshot: SharingSnapshot) -> dict[int, dict[str, Any]]:
     return {
         int(jobs.job_id[row]): {"no_guest": find_guest_obstacle(snapshot, row) or NOT_REQUEUED} for row in rows.tolist()
     }
-
-
-def _consents(record: SlurmJob, settings: SharingSettings) -> bool:
-    """By its owner's word, or the site's; a job may run in several partitions, which must all share."""
-    return record.gpus > 0 and (settings.consent_by_default if record.hints.share is None else record.hints.share)
 
 
 def _can_be_requeued(record: SlurmJob) -> bool:

@@ -1,7 +1,8 @@
 """What of the audit trail and of measurements is old enough to go, a few rows at a time.
 
 What is still needed stays, however old it is: changes whose outcome is open, those of jobs that have not ended (they can
-be undone, and tell the SiteFactor that a job had), preemptions on their way and their changes, and cycles with such changes.
+be undone, and tell the SiteFactor that a job had), their shares, preemptions on their way and their changes, and cycles with
+such changes.
 The newest change of an order or a request stays too, as the sign that sodad has ever changed something here.
 """
 
@@ -18,20 +19,33 @@ from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.queries import newest_order
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
+from slurm_soda.daemon.store.tables.sharing import ShareRow
 
 ROWS_AT_A_TIME = 500
 """Rows that are looked at, and perhaps deleted in one transaction: some 5 ms, in which others wait for the store."""
 
-PRUNED_TABLES: Sequence[type[Any]] = (Action, Preemption, Cycle, CpuMeasurementRow)
+PRUNED_TABLES: Sequence[type[Any]] = (
+    Action,
+    Preemption,
+    ShareRow,
+    Cycle,
+    CpuMeasurementRow,
+    JobProgressRow,
+    JobPaceRow,
+)
 """In the order in which they can be pruned: what is referred to comes after what refers to it."""
 
 
 _TIMES: Mapping[type[Any], Any] = {
     Action: Action.created_s,
     Preemption: Preemption.created_s,
+    ShareRow: ShareRow.created_s,
     Cycle: Cycle.started_s,
     CpuMeasurementRow: CpuMeasurementRow.at_s,
+    JobProgressRow: JobProgressRow.at_s,
+    JobPaceRow: JobPaceRow.at_s,
 }
 
 
@@ -83,9 +97,12 @@ def _may_go(session: Session, table: type[Any], before_s: float) -> Select[int]:
         has_changes = exists().where(Action.preemption_id == Preemption.id)
         over = (Preemption.phase.in_(FINAL_PHASES), ~_has_not_ended(Preemption.job_id))
         return select(Preemption.id).where(*over, ~has_changes)
+    if table is ShareRow:
+        return select(ShareRow.id).where(ShareRow.phase == "over", ~_has_not_ended(ShareRow.guest))
     if table is Cycle:
         has_changes = exists().where(Action.cycle_id == Cycle.id)
-        return select(Cycle.id).where(or_(Cycle.sent == 0, Cycle.started_s < before_s), ~has_changes)
+        has_shares = exists().where(ShareRow.cycle_id == Cycle.id)
+        return select(Cycle.id).where(or_(Cycle.sent == 0, Cycle.started_s < before_s), ~has_changes, ~has_shares)
     return select(table.id)
 
 

@@ -18,13 +18,14 @@ from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.read.shown_request import is_same_value, shown_request
 from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS
 
 SETTLE_AFTER_S = 600.0
 """Nobody takes longer from recording a change to recording its outcome: what Slurm does not show by then, it never took."""
 
-_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", *MEMORY_FIELDS})
-"""A reading of all jobs does not tell of these; they go with the CPUs."""
+_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", *MEMORY_FIELDS, "TresPerSocket", "Extra"})
+"""A reading of all jobs does not tell of these; they go with the CPUs, or with the rest of a request for GPUs."""
 
 _NOT_SHOWN = "Slurm does not show it; what is still wanted is sent again"
 _NOT_TOLD = "the job no longer waits, and of such a job Slurm does not tell"
@@ -79,9 +80,8 @@ def shown_fields(job: SlurmJob, site_factors: Mapping[int, int]) -> dict[str, st
     shown = {
         "NumCPUs": str(job.cpus),
         "CPUsPerTask": str(job.cpus_per_task),
-        "TresPerNode": job.tres_per_node,
-        "ReqNodeList": job.req_node_names,
         "Partition": job.partition,
+        **shown_request(job),
     }
     if job.job_id in site_factors or (job.state == "PENDING" and waits_for_resources(job.reason)):
         shown["SiteFactor"] = str(site_factors.get(job.job_id, 0))
@@ -91,7 +91,7 @@ def shown_fields(job: SlurmJob, site_factors: Mapping[int, int]) -> dict[str, st
 def is_shown(new: Mapping[str, str], shown: Mapping[str, str]) -> bool | None:
     """Whether a change of these fields is what Slurm shows; ``None`` where Slurm does not tell."""
     wrote = {name: value for name, value in new.items() if name not in _NOT_IN_JOB_LIST}
-    if any(name in shown and shown[name] != value for name, value in wrote.items()):
+    if any(name in shown and not is_same_value(name, value, shown[name]) for name, value in wrote.items()):
         return False
     return True if all(name in shown for name in wrote) else None
 

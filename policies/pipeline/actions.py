@@ -59,6 +59,8 @@ class PreemptJob:
     job_id: JobId
     for_jobs: tuple[JobId, ...]
     reason: Sentence
+    parted_from: tuple[JobId, ...] = ()
+    """Jobs on its GPUs with which it is never to share again, ascending; empty where that is not why it leaves."""
 
     @property
     def id(self) -> str:

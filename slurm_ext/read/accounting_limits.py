@@ -7,10 +7,10 @@ slurmctld would print 9 MB in 0.65 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.policies.cpu_fit.limits import BOUND_TRES, Account, AccountingLimits, Association
+from slurm_soda.policies.cpu_fit.limits import BOUND_TRES, GPU_TRES, Account, AccountingLimits, Association
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.partition_limits import (
@@ -66,10 +66,18 @@ class AccountingLimitsReader:
         if not enforces_limits(config):
             return AccountingLimits()
         partition_qos = parse_partition_qos(self._ask(SHOW_PARTITIONS_COMMAND))
-        qos = parse_qos(self._ask(show_qos_command()))
+        all_qos = self._ask(show_qos_command())
         associations = self._ask(show_associations_command(config["ClusterName"]))
         users, accounts = parse_associations(associations)
-        return AccountingLimits(True, "qos" in _enforced(config), users, accounts, qos, partition_qos)
+        return AccountingLimits(
+            enforced=True,
+            qos_enforced="qos" in _enforced(config),
+            users=users,
+            accounts=accounts,
+            qos=parse_qos(all_qos),
+            qos_gpu=parse_qos(all_qos, GPU_TRES),
+            partition_qos=partition_qos,
+        )
 
     def _ask(self, argv: Sequence[str]) -> str:
         framing = ReplyFraming(self.nonce())
@@ -79,13 +87,13 @@ class AccountingLimitsReader:
         return framing.body(answer.stdout, " ".join(argv[:5]))
 
 
-def parse_qos(text: str) -> dict[str, str]:
-    """A limit of each QOS on what CPU fit changes; empty: none.
+def parse_qos(text: str, bound: Collection[str] = BOUND_TRES) -> dict[str, str]:
+    """A limit of each QOS on one of these resources; empty: none.
 
     Raises:
         SlurmReplyError: a line has another number of fields.
     """
-    return {name: _limit(_QOS_LIMITS, limits) for name, *limits in _rows(text, 1 + len(_QOS_LIMITS), "QOS")}
+    return {name: _limit(_QOS_LIMITS, limits, bound) for name, *limits in _rows(text, 1 + len(_QOS_LIMITS), "QOS")}
 
 
 def parse_associations(text: str) -> tuple[dict[str, tuple[Association, ...]], dict[str, Account]]:
@@ -96,12 +104,12 @@ def parse_associations(text: str) -> tuple[dict[str, tuple[Association, ...]], d
     """
     users, accounts = dict[str, list[Association]](), dict[str, Account]()
     for account, user, parent, *limits, qos in _rows(text, 4 + len(_JOB_LIMITS), "associations"):
-        limit = _limit(_JOB_LIMITS, limits)
+        limit, gpu_limit = _limit(_JOB_LIMITS, limits, BOUND_TRES), _limit(_JOB_LIMITS, limits, GPU_TRES)
         if user:
             names = frozenset(name.lstrip("+-") for name in qos.split(",") if name)
-            users.setdefault(user, []).append(Association(account, limit, names))
+            users.setdefault(user, []).append(Association(account, limit, names, gpu_limit))
         else:
-            accounts[account] = Account(parent, limit)
+            accounts[account] = Account(parent, limit, gpu_limit)
     return {user: tuple(found) for user, found in users.items()}, accounts
 
 
@@ -115,12 +123,12 @@ def _rows(text: str, count: int, what: str) -> Iterator[list[str]]:
         yield row
 
 
-def _limit(names: Sequence[str], values: Sequence[str]) -> str:
-    """The first limit on what CPU fit changes, as ``GrpTRES=cpu``."""
+def _limit(names: Sequence[str], values: Sequence[str], bound: Collection[str]) -> str:
+    """The first limit on one of these resources, as ``GrpTRES=cpu``; on all types of GPUs, where ``gres/gpu`` is one."""
     for name, value in zip(names, values, strict=True):
         for word in value.split(","):
             tres = word.partition("=")[0].strip().lower()
-            if tres in BOUND_TRES:
+            if tres in bound or tres.partition(":")[0] in bound:
                 return f"{name}={tres}"
     return ""
 

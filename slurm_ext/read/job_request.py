@@ -26,6 +26,8 @@ class JobRequest:
     memory_per_node_mib: int = 0
     peculiar: str = ""
     """Why its CPUs must not be changed, in Slurm's words; empty: they may."""
+    unshareable: str = ""
+    """What ties it to GPUs of its own, in Slurm's words, or takes the place of a guest's record; empty: nothing."""
 
     @property
     def even_tasks_per_node(self) -> int:

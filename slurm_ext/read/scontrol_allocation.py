@@ -1,4 +1,4 @@
-"""``scontrol --json`` with ``show job N`` on its standard input: what each of some running jobs holds on which node.
+"""``scontrol --json`` with ``show job N`` on its standard input: what running jobs hold on which node, and jobs' Extra.
 
 The text form puts a job's name before its nodes, so a name could forge them; JSON escapes it. One process answers for many
 jobs: one for each takes ten times as long, most of it to start.
@@ -45,6 +45,18 @@ def parse_allocations(
         except JSON_ERRORS:
             continue
     missing = "scontrol does not tell what job {} holds, or cuts it short; is it running?"
+    return {job_id: found.get(job_id, SlurmReplyError(missing.format(job_id))) for job_id in job_ids}
+
+
+def parse_extras(stdout: bytes, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+    """The Extra of each job, or why it cannot be read: its reply is missing, cut short, or without that field."""
+    found: dict[int, str | SlurmReplyError] = {}
+    for reply in _replies(stdout.decode("utf-8", "surrogateescape")):
+        try:
+            found |= {job["job_id"]: str(job["extra"] or "") for job in reply["jobs"]}
+        except JSON_ERRORS:
+            continue
+    missing = "scontrol does not tell the Extra of job {}, or cuts it short; does Slurm still list it?"
     return {job_id: found.get(job_id, SlurmReplyError(missing.format(job_id))) for job_id in job_ids}
 
 

@@ -43,6 +43,7 @@ def parse_request(
     try:
         reply = json.loads(framing.body(stdout, what), strict=False)
         job = next(job for job in reply["jobs"] if job["job_id"] == job_id)
+        nodes = parse_shared(reply, job) or exclusive()
         return JobRequest(
             job_id=job_id,
             nodes=max(_number(job["node_count"]), 1),
@@ -54,7 +55,8 @@ def parse_request(
             least_cpus_per_node=max(_number(job["minimum_cpus_per_node"]), 1),
             memory_per_cpu_mib=_number(job["memory_per_cpu"]),
             memory_per_node_mib=_number(job["memory_per_node"]),
-            peculiar=_reason_cpus_fixed(job, parse_shared(reply, job) or exclusive()),
+            peculiar=_reason_cpus_fixed(job, nodes),
+            unshareable=_reason_no_guest(job, nodes),
         )
     except JSON_ERRORS as error:
         raise SlurmReplyError(f"{what} cannot be read ({type(error).__name__}: {error}); does it wait?") from error
@@ -83,6 +85,20 @@ def _reason_cpus_fixed(job: dict[str, Any], nodes: ExclusiveNodes) -> str:
         (_number(job.get("tasks_per_socket")) or _number(job.get("tasks_per_core")), "tasks bound to sockets or cores"),
         (_number(job.get("core_spec")), "--core-spec"),
         (job.get("contiguous"), "--contiguous"),
+    )
+    return next((text for found, text in checks if found), "")
+
+
+def _reason_no_guest(job: dict[str, Any], nodes: ExclusiveNodes) -> str:
+    """The first thing in a request that a guest cannot have."""
+    checks = (
+        (nodes is not ExclusiveNodes.NOBODY, "--exclusive"),
+        (job.get("extra"), "an Extra of its own"),
+        (job.get("tres_per_socket"), "--gpus-per-socket"),
+        (_number(job.get("tasks_per_tres")), "--ntasks-per-gpu"),
+        (job.get("cpus_per_tres"), "--cpus-per-gpu"),
+        (job.get("memory_per_tres"), "--mem-per-gpu"),
+        ("GRES_BINDING_ENFORCED" in (job.get("flags") or ()), "--gres-flags=enforce-binding"),
     )
     return next((text for found, text in checks if found), "")
 

@@ -73,6 +73,11 @@ def is_preemptible(job: SlurmJob) -> bool:
     return job.hints.preemptible and job.batch and job.requeue and is_ordinary_job(job) and not job.array_rest
 
 
+def is_revocable(job: SlurmJob) -> bool:
+    """Whether a guest can be made to leave: its owner agreed to that when he agreed to share."""
+    return bool(job.shared_gpus and job.batch and job.requeue and not job.het_job_id and not job.array_rest)
+
+
 def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:
     """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes, is a guest, or,
     where it matters which ``devices`` jobs hold, has GPUs.

@@ -16,6 +16,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, BEFORE_OVERDUE
 from slurm_soda.policies.pipeline.actions import (
+    JoinGpus,
     OrderJobs,
     ResizeRequest,
     RouteJob,
@@ -25,10 +26,12 @@ from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
+from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, request_fields
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
-JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "release", "undo"]
+JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "share", "unshare", "release", "undo"]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
@@ -216,6 +219,58 @@ def _lift_changes(
     return changes
 
 
+def join_change(action: JoinGpus, job: SlurmJob, gres: str) -> JobChange:
+    """One update that makes a waiting job a guest and gives it its record.
+
+    ``--gpus`` on one node stays a request for the whole job, so that undoing it leaves no trace; every other way of asking
+    becomes one for each node. Other generic resources stay as they are asked for.
+
+    Args:
+        action: where it goes.
+        job: as it waits, by :func:`.why_not_guest` without an obstacle.
+        gres: the generic resource of guests.
+
+    Raises:
+        SlurmReplyError: its request is longer than a record may be.
+    """
+    asked = request_fields(job)
+    ways = [name for name, text in asked.items() if gpus_of(text)]
+    into = "TresPerJob" if len(action.nodes) == 1 and ways == ["TresPerJob"] else "TresPerNode"
+    kind = f"gpu:{job.gpu_type}" if job.gpu_type else "gpu"
+    pieces = [f"gres/{gres}:g{index}:1" for index in action.gpus]
+    pieces += [f"gres/{kind}:{action.own}"] if action.own else []
+    pieces += [piece for piece in asked[into].split(",") if piece and not gpus_of(piece)]
+    new = {**dict.fromkeys(ways, ""), into: ",".join(pieces), "ReqNodeList": ",".join(action.nodes)}
+    old = {name: asked.get(name, job.req_node_names) for name in new}
+    record = GuestRecord(action.hosts, action.gpus, action.own, action.sub_batch, action.steps, undo=dict(old))
+    new["Extra"], old["Extra"] = record.encode(), ""
+    return JobChange(action.job_id, "share", new, old, action.reason, action.id)
+
+
+def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:
+    """One update that gives a waiting guest the request of its record again, and takes the record away."""
+    return restore_change(job_id, record.undo, {"Extra": record.encode()}, reason)
+
+
+def restore_change(
+    job_id: int, undo: Mapping[str, str], old: Mapping[str, str], reason: str, *, start_time: str = ""
+) -> JobChange:
+    """One update that takes the record of a waiting guest away and restores these fields.
+
+    It goes as root or SlurmUser, so in one piece, past the guard of job_submit.lua: an operator's change of GRES sets no
+    exemption from limits of accounting (measured on 24.11, ``docs/operations.md``), unlike one of CPUs.
+
+    Args:
+        job_id: the guest.
+        undo: the fields.
+        old: what is known of the present ones.
+        reason: why.
+        start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
+    """
+    new = {**undo, "Extra": ""} | ({"StartTime": start_time} if start_time else {})
+    return JobChange(job_id, "unshare", new, old, reason)
+
+
 def start_now_change(job_id: int, reason: str) -> JobChange:
     """Clears the two minutes that Slurm makes a preempted job wait; only for a job that shows PENDING."""
     return JobChange(job_id, "start-now", {"StartTime": "now"}, {}, reason, preemption_id(job_id))
@@ -243,7 +298,7 @@ def known_change(
     return JobChange(job_id, kind, new, old, reason)
 
 
-def _earliest_start(job: SlurmJob, now_s: float) -> str:
+def earliest_start(job: SlurmJob, now_s: float) -> str:
     """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
     return "now" if now_s >= job.submit_s + MIN_RESTART_GAP_S else f"now+{int(MIN_RESTART_GAP_S)}"
 
@@ -255,6 +310,11 @@ wait that Slurm itself imposes, the lifetime of a credential and a second, is th
 
 MAX_REQUEUE_WAIT_S = 180.0
 """Slurm lets a requeued job wait about 121 s from the requeue, its new submit time; a later begin time is the user's own."""
+
+
+def waits_after_requeue(job: SlurmJob) -> bool:
+    """Whether this waiting job waits because Slurm requeued it, and for nothing else."""
+    return job.reason == "BeginTime" and job.restarts > 0 and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
 
 
 def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *, now_s: float) -> list[JobChange]:
@@ -278,12 +338,12 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
             changes.append(
                 JobChange(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
             )
-        if job.reason == "BeginTime" and job.restarts and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S:
+        if waits_after_requeue(job):
             changes.append(
                 JobChange(
                     job.job_id,
                     "release",
-                    {"StartTime": _earliest_start(job, now_s)},
+                    {"StartTime": earliest_start(job, now_s)},
                     {},
                     "release-all: the wait after a requeue ends",
                 )

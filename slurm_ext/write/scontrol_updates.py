@@ -8,17 +8,22 @@ grammar first, because scontrol has quoting rules of its own, reads ``abc`` as 0
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from slurm_soda.slurm_ext.client import JobUpdate
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus, parse_gpu_request
+from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.write.site_factors import SITE_FACTOR_LIMIT
 
-_MAX_PER_NODE = 64
+_MOST_PER_NODE = 64
+_MOST_IN_ALL = 1024
+"""Of one job, or CPUs of one task."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _MIB = re.compile(r"[1-9][0-9]{0,9}")
 _SIGNED = re.compile(r"-?[0-9]{1,10}")
 _TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
-_GRES = re.compile(r"gres/[a-z]{1,20}(:[A-Za-z][A-Za-z0-9_]{0,30})?:([0-9]{1,2})")
+_TRES = re.compile(r"(gres/[A-Za-z][A-Za-z0-9_]{0,31}(:[A-Za-z][A-Za-z0-9_.-]{0,30})?|cpu)([:=]([0-9]{1,4}))?")
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,4000}")
 _NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,500}")
 
@@ -27,11 +32,20 @@ def _is_site_factor(value: str) -> bool:
     return bool(_SIGNED.fullmatch(value)) and abs(int(value)) <= SITE_FACTOR_LIMIT
 
 
-def _is_gres(value: str) -> bool:
-    matches = [_GRES.fullmatch(piece) for piece in value.split(",")] if value else []
-    return all(match and 0 < int(match[2]) <= _MAX_PER_NODE for match in matches)
+def _is_tres(value: str, most: int = _MOST_IN_ALL) -> bool:
+    matches = [_TRES.fullmatch(piece) for piece in value.split(",")] if value else []
+    return all(match and 0 < int(match[4] or 1) <= most for match in matches)
 
 
+def _is_extra(value: str) -> bool:
+    try:
+        return not value or bool(parse_guest_record(value))
+    except SlurmReplyError:
+        return False
+
+
+_GUEST_GPU = re.compile(r"gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]{0,31}):g([0-9]{1,3}):1")
+_TRES_WORDS = f"nothing, or gres/NAME[:TYPE][:COUNT], comma separated, COUNT at most {_MOST_PER_NODE} on a node"
 _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "SiteFactor": (_is_site_factor, f"a whole number between -{SITE_FACTOR_LIMIT} and {SITE_FACTOR_LIMIT}"),
     "StartTime": (_TIME.fullmatch, "now, now+SECONDS or YYYY-MM-DDTHH:MM:SS"),
@@ -40,7 +54,9 @@ _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),
     "MinMemoryNode": (_MIB.fullmatch, "a positive number of MiB"),
     "MinMemoryCPU": (_MIB.fullmatch, "a positive number of MiB"),
-    "TresPerNode": (_is_gres, f"nothing, or gres/NAME[:TYPE]:COUNT, comma separated, COUNT at most {_MAX_PER_NODE}"),
+    "TresPerNode": (lambda value: _is_tres(value, _MOST_PER_NODE), _TRES_WORDS),
+    **dict.fromkeys(("TresPerJob", "TresPerTask"), (_is_tres, _TRES_WORDS)),
+    "Extra": (_is_extra, "a guest's record, or nothing"),
     "ReqNodeList": (lambda value: not value or _HOSTS.fullmatch(value), "a host list, or nothing"),
     "Partition": (_NAMES.fullmatch, "partition names, comma separated"),
 }
@@ -62,7 +78,25 @@ def refusal_of_update(update: JobUpdate) -> str:
         allowed, described = _GRAMMAR[name]
         if not allowed(value):
             return f"job {update.job_id}: {name}={value!r} is not sent; allowed is {described}"
-    return ""
+    return _refusal_of_guest(update.job_id, dict(update.fields))
+
+
+def _refusal_of_guest(job_id: int, fields: Mapping[str, str]) -> str:
+    """Why a job must not become a guest so: it must ask for each GPU of its record once, by its type, on nodes by name."""
+    if not fields.get("Extra"):
+        return ""
+    record = parse_guest_record(fields["Extra"])
+    asked = [piece for name in ("TresPerNode", "TresPerJob") for piece in fields.get(name, "").split(",")]
+    guests = [match for match in map(_GUEST_GPU.fullmatch, asked) if match]
+    named = {match[1] for match in guests}
+    own = sum(parse_gpu_request(piece)[0] for piece in asked)
+    indices = tuple(sorted(int(match[2]) for match in guests))
+    all_typed = len(named) == 1 and sum(count_shared_gpus(piece, *named) for piece in asked) == len(guests)
+    if all_typed and (indices, own) == (record.gpus, record.own) and fields.get("ReqNodeList"):
+        return ""
+    return (
+        f"job {job_id}: {fields!r} is not sent; a guest asks for each GPU of its record once, by type, on nodes by name"
+    )
 
 
 def scontrol_script(updates: Sequence[JobUpdate], nonce: str, address: Callable[[int], str] = str) -> bytes:

@@ -85,6 +85,7 @@ class FakeJob:
     excluded_nodes: str = ""
     req_node_names: str = ""
     other_gres: str = ""
+    extra: str = ""
     devices: tuple[int, ...] = ()
     """GPUs of its node that it gets; empty: Slurm tells nobody which."""
     guest: bool = False
@@ -236,6 +237,10 @@ class FakeSlurm:
         held = ((i, self.all[i]) for i in job_ids)
         return {i: [HeldOnNode("n1", j.gpus, j.gpus, *((), j.devices)[:: 1 if j.guest else -1])] for i, j in held}
 
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        self._answer("extras")
+        return {job_id: self.all[job_id].extra for job_id in job_ids if job_id in self.all}
+
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")
         if job_id in self.odd:
@@ -359,7 +364,8 @@ class FakeSlurm:
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
             exit_code=job.exit_code, dependency="", batch=job.batch,
             req_node_names=job.req_node_names or "n1" * job.guest,
-            tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest else job.other_gres,
+            tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
+            else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
             shared_gpus=job.gpus if job.guest else 0,
         )  # fmt: skip

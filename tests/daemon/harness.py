@@ -84,6 +84,9 @@ class MortalClient:
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         return self.slurm.allocations(job_ids)
 
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        return self.slurm.extras(job_ids)
+
     def request(self, job_id: int) -> JobRequest:
         return self.slurm.request(job_id)
 

@@ -11,6 +11,7 @@ import pytest
 
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, without_guests
+from slurm_soda.daemon.sharing.open_shares import OpenShares
 from slurm_soda.daemon.sharing.sharing_snapshot import why_pools_exclude
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
@@ -53,7 +54,7 @@ def test_a_waiting_guest_has_its_seat_its_cpus_and_the_first_place(
     slurm.submit(2, gpus=2, work_s=4000.0, hints=long, devices=(1, 3))
     slurm.tick()
     slurm.submit(3, gpus=2, cpus=7, work_s=50.0, hints=LM, devices=(0, 2), guest=True, never_starts=True)
-    slurm.submit(4, gpus=2, work_s=600.0, hints=short, priority=300)
+    slurm.submit(4, gpus=2, work_s=600.0, hints=short, priority=300, memory_per_cpu_mib=1000)
     slurm.submit(5, gpus=2, work_s=600.0, hints=short)
     sodad = daemon(**MODES["enforce"])
     know(sodad.store)
@@ -105,7 +106,7 @@ def test_who_can_be_a_guest_and_who_meets_whom(
 ) -> None:
     asked: dict[int, Any] = {}
 
-    def why_not(job: SlurmJob, request: Any) -> str:
+    def why_not(_shares: OpenShares, job: SlurmJob, request: Any) -> str:
         asked[job.job_id] = request
         return "it has --cpus-per-gpu" if job.job_id == 4 else ""
 
@@ -115,7 +116,7 @@ def test_who_can_be_a_guest_and_who_meets_whom(
         slurm.submit(job_id, gpus=1, work_s=50.0, **{"hints": LM, **more})  # type: ignore[arg-type]
     site = {**MODES["advise"], "sharing": {"partitions": ["main"], "different_users": ["main"]}}
     sodad = daemon(**site)
-    monkeypatch.setattr(sodad.cycles._observer.sharing, "why_not_guest", why_not)
+    monkeypatch.setattr(OpenShares, "why_not_guest", why_not)
     sodad.run()
     sharing = shared(seen[-1]).sharing
     assert sharing.requeueable.tolist() == [True, True, False, True, True]

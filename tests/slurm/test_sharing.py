@@ -94,14 +94,54 @@ def test_an_enforcing_sodad_leaves_guests_alone_and_remembers_who_shared(site: D
     assert site.shown(may_share, "TresPerNode") == "gres/gpu:2"
 
 
-def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
-    site.start(CONFIGURATION.format(mode="advise"))
+def know_the_kind(site: DaemonSite) -> None:
+    """What a policy must know of jobs that train as :data:`TRAINS` says."""
     kind = ("--gpu-type=a100", "--batch=64", "--gpus=2")
     for quantity, value, more in (
         ("iteration_s", "0.5", ()), ("xi", "1.1", ("--with=resnet50", "--with-batch=64")),
         ("fits", "1", ("--with=resnet50", "--with-batch=64")),
     ):  # fmt: skip
         sodactl(site, "profiles", "set", "resnet50", quantity, value, *kind, *more)
+
+
+def share_of(site: DaemonSite, job: int) -> list[tuple[str, str]]:
+    """Phase and end of a guest's shares."""
+    return [(row["phase"], row["end"]) for row in site.store(f"select * from share where guest = {job} order by id")]
+
+
+def test_a_consenting_job_starts_as_a_guest_and_nobody_else_is_touched(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    consents = (*TRAINS, "--soda-share=yes")
+    first = site.train("alice", 1, 600, consents=False, asks=("--nodelist=n1",))
+    site.wait_running([first])
+    host = site.train("alice", 2, 600, asks=("--nodelist=n1", "--soda-iterations=1200", *consents), consents=False)
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (1, 4)]
+    site.wait_running([host, *others])
+    silent = site.train("alice", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
+    job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
+    site.wait_running([job])
+    held = CliSlurmClient(InController(site.cluster)).allocations([host, job])
+    assert held[job] == [HeldOnNode("n1", 2, 2, (), (1, 2))]
+    assert held[host] == [HeldOnNode("n1", 2, 2, (1, 2))]
+    site.wait(lambda: share_of(site, job) == [("started", "")], "the store knows that it started")
+    assert site.states([first, host, *others]) == ["RUNNING"] * 4
+    assert site.states([silent]) == ["PENDING"]
+    assert site.shown(silent, "TresPerNode") == "gres/gpu:2"
+    touched = site.store("select distinct job_id, kind from action where kind != 'order'")
+    assert touched == [{"job_id": job, "kind": "share"}]
+    site.cluster.exec("root", ("scancel", *map(str, [first, *others, silent]))).check()
+    site.cluster.exec("root", ("scontrol", "requeue", str(job))).check()
+    site.wait(lambda: share_of(site, job)[0] == ("over", "revoked"), "its share is over")
+    site.wait_running([job])
+    assert site.shown(job, "TresPerNode") == "gres/gpu:2"
+    assert site.shown(job, "ReqNodeList") == "(null)"
+    assert "Extra=soda-guest" not in site.cluster.exec("root", ("scontrol", "show", "job", str(job))).stdout
+
+
+def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="advise"))
+    know_the_kind(site)
     first = site.train("bob", 1, 600, asks=("--nodelist=n1",))
     site.wait_running([first])
     host = site.train("alice", 2, 600, asks=("--nodelist=n1", *TRAINS, "--soda-iterations=1200", "--soda-share=yes"))

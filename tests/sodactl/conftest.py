@@ -77,6 +77,7 @@ class MemorySlurm:
     """Updates run out of time: Slurm has taken them all the same, or not."""
     sent: list[JobUpdate] = field(default_factory=list)
     requeued: list[int] = field(default_factory=list)
+    extra_of: dict[int, str] = field(default_factory=dict)
 
     def _answer(self) -> None:
         if self.down:
@@ -104,6 +105,10 @@ class MemorySlurm:
         self._answer()
         return {job_id: [] for job_id in job_ids}
 
+    def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        self._answer()
+        return {job_id: self.extra_of.get(job_id, "") for job_id in job_ids}
+
     def request(self, job_id: int) -> JobRequest:
         raise AssertionError("sodactl asks for no request")
 
@@ -128,6 +133,8 @@ class MemorySlurm:
         fields = dict(update.fields)
         if "SiteFactor" in fields:
             self.factors[update.job_id] = int(fields["SiteFactor"])
+        if "Extra" in fields:
+            self.extra_of[update.job_id] = fields["Extra"]
         if "NumCPUs" in fields:
             cpus = int(fields["NumCPUs"])
             self.queue = [replace(j, cpus=cpus) if j.job_id == update.job_id else j for j in self.queue]

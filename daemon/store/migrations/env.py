@@ -5,7 +5,13 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
-from slurm_soda.daemon.store.tables import cpu_fit, kind_profiles, pools  # noqa: F401 - their tables belong to the metadata
+from slurm_soda.daemon.store.tables import (  # noqa: F401 - their tables belong to the metadata
+    cpu_fit,
+    kind_profiles,
+    pools,
+    progress,
+    sharing,
+)
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 

@@ -18,12 +18,13 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything; if not, nothing is refused.
+        limited: whether the mechanism limits anything, or a pair was parted; if not, nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
-        self.limited = not snapshot.mechanism.unlimited
+        self._apart = _apart_by_row(snapshot)
+        self.limited = bool(self._apart) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -82,7 +83,9 @@ class GuestRules:
         if not self.limited or not there:
             return ""
         mechanism, snapshot = self.mechanism, self._snapshot
-        problem = ""
+        problem = self.refuse_apart(row, there)
+        if problem:
+            return problem
         if len(there) >= mechanism.jobs_per_gpu:
             problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
         elif not mechanism.starts_together and not later and self._changes(row, device, there):
@@ -96,6 +99,18 @@ class GuestRules:
         elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
             problem = "who would be its host is a guest itself"
         return problem
+
+    def refuse_apart(self, row: int, there: Sequence[int]) -> str:
+        """Why a job must not meet these again, whatever the mechanism can do: it was parted from one of them."""
+        apart = self._apart.get(row, frozenset())
+        met = next((one for one in there if one in apart), None)
+        return "" if met is None else f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+
+    def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
+        at = {row: place for place, row in enumerate(rows) if row in self._apart}
+        places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
+        return sorted((one, other) for one, other in places if one < other)
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
@@ -150,6 +165,9 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
+        apart = (self._apart.get(row, frozenset()),)
+        if self.mechanism.unlimited:
+            return apart
         sharing = self._snapshot.sharing
         return (
             int(self._snapshot.jobs.user[row]),
@@ -157,4 +175,20 @@ class GuestRules:
             float(sharing.saves_every_s[row]),
             bool(sharing.meets_others[row]),
             find_guest_obstacle(self._snapshot, row),
+            *apart,
         )
+
+
+def _apart_by_row(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
+    """Of each job that was parted from others which are there too, the rows of these."""
+    found: dict[int, set[int]] = {}
+    row_of = (
+        dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
+        if snapshot.sharing.apart
+        else {}
+    )
+    for one, other in snapshot.sharing.apart:
+        if one in row_of and other in row_of:
+            found.setdefault(row_of[one], set()).add(row_of[other])
+            found.setdefault(row_of[other], set()).add(row_of[one])
+    return {row: frozenset(others) for row, others in found.items()}

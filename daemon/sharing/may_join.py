@@ -1,0 +1,63 @@
+"""Whether a job that a plan lets join others may: by consent, its way of asking, and limits of accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits, binding_limit
+from slurm_soda.policies.pipeline.actions import JoinGpus
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
+
+
+def partitions_share(job: SlurmJob, settings: SharingSettings) -> bool:
+    """Whether all partitions in which a job may run let jobs share."""
+    return set(job.partition.split(",")) <= set(settings.partitions)
+
+
+def consents(job: SlurmJob, settings: SharingSettings) -> bool:
+    """By its owner's word, or the site's."""
+    said = job.hints.share
+    return job.gpus > 0 and (settings.consent_by_default if said is None else said)
+
+
+@dataclass(slots=True)
+class JoinChecks:
+    """What is asked of Slurm about a job before it becomes a guest."""
+
+    client: SlurmClient
+    limits: LimitsLookup
+    _known: AccountingLimits | None = None
+    _bound: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """By user, account and QOS, what :attr:`_known` says of their jobs."""
+
+    def why_not(
+        self, action: JoinGpus, job: SlurmJob, hosts: Sequence[SlurmJob], settings: SharingSettings, steady_s: float
+    ) -> str:
+        """Why it does not join; empty: it may."""
+        for each in (job, *hosts):
+            if not (partitions_share(each, settings) and consents(each, settings)):
+                return f"job {each.job_id} has not agreed to share" if each is not job else "it has not agreed to share"
+        if why := self.why_bound(job, steady_s):
+            return why
+        try:
+            return why_not_guest(job, self.client.request(action.job_id))
+        except SlurmError as error:
+            return f"Slurm does not tell what it asks for: {error}"
+
+    def why_bound(self, job: SlurmJob, steady_s: float) -> str:
+        """A limit of accounting that would not stop it as a guest; empty: none."""
+        known = self.limits.current(steady_s)  # asks beside the cycle
+        if known is None:
+            return "limits of accounting are not known now"
+        if known is not self._known:
+            self._known, self._bound = known, {}
+        whose = (job.user, job.account, job.qos)
+        if whose not in self._bound:
+            self._bound[whose] = binding_limit(known, *whose, gpus=True)
+        limit = self._bound[whose]
+        return f"as a guest it would pass a limit: {limit}" if limit else ""

@@ -1,0 +1,139 @@
+"""Shares in the store: what a restarted daemon goes on with, who is not to share again, and what people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.sharing.share_state import Share, ShareEnd, SharePhase
+from slurm_soda.daemon.store.tables.sharing import ShareRow
+from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
+
+
+def open_shares(session: Session) -> Sequence[ShareRow]:
+    """Shares that are not over, oldest first."""
+    return session.scalars(select(ShareRow).where(ShareRow.phase != "over").order_by(ShareRow.id)).all()
+
+
+def shares_of(session: Session, job_id: int, submit_s: float) -> Sequence[ShareRow]:
+    """Shares in which a job is, or was, the guest, or is now a host; oldest first."""
+    own = select(ShareRow).where(ShareRow.guest == job_id, ShareRow.submit_s == submit_s, ShareRow.phase == "over")
+    of_guest = session.scalars(own).all()
+    present = [row for row in open_shares(session) if job_id in (row.guest, *row.hosts)]
+    return [*of_guest, *present]
+
+
+def listed_shares(
+    session: Session, *, job_id: int | None = None, only_open: bool = False, limit: int = 0
+) -> Sequence[ShareRow]:
+    """Shares for people, oldest first.
+
+    Args:
+        session: of the store.
+        job_id: only those in which this job is a guest or a host.
+        only_open: only those that are not over.
+        limit: the newest so many; 0: all.
+    """
+    query = select(ShareRow).order_by(ShareRow.id.desc())
+    if only_open:
+        query = query.where(ShareRow.phase != "over")
+    if limit and job_id is None:
+        query = query.limit(limit)
+    found = [row for row in session.scalars(query) if job_id is None or row.guest == job_id or job_id in row.hosts]
+    return (found[:limit] if limit else found)[::-1]
+
+
+def parted_pairs(session: Session) -> frozenset[tuple[int, int]]:
+    """Pairs of job ids, the smaller one first, that an observed slowdown has parted: they never share again."""
+    parted = session.execute(select(ShareRow.guest, ShareRow.hosts).where(ShareRow.end == "parted"))
+    return frozenset((min(guest, host), max(guest, host)) for guest, hosts in parted for host in hosts)
+
+
+def ended_shares(session: Session, since_s: float) -> list[tuple[Share, float]]:
+    """Shares that ended since an instant, oldest first, with the instant."""
+    query = select(ShareRow).where(ShareRow.ended_s >= since_s).order_by(ShareRow.id)
+    return [(_share(row, 0.0), row.ended_s or 0.0) for row in session.scalars(query)]
+
+
+def newest_share(session: Session) -> int:
+    """Key of the newest one; 0 without any."""
+    return session.scalar(select(func.max(ShareRow.id))) or 0
+
+
+def load_shares(session: Session, at: Instant, most_wait_s: float) -> list[Share]:
+    """All that are not over, oldest first.
+
+    A guest that waits does so for no longer than ``most_wait_s``: the wall clock may have been set back since.
+    """
+    return [_share(row, at.steady_s + min(row.deadline_s - at.now_s, most_wait_s)) for row in open_shares(session)]
+
+
+def add_shares(session: Session, begun: Iterable[Share], cycle_id: int | None, at: Instant) -> None:
+    """Record new shares; they get their keys."""
+    for share in begun:
+        row = ShareRow(
+            guest=share.guest,
+            submit_s=share.submit_s,
+            restart=share.restart,
+            hosts=list(share.hosts),
+            host_restarts={str(host): count for host, count in share.host_restarts.items()},
+            nodes=list(share.nodes),
+            gpus=list(share.record.gpus),
+            record=share.record.encode(),
+            wrote=dict(share.wrote),
+            phase=share.phase,
+            why=share.why,
+            end=share.end,
+            cycle_id=cycle_id,
+            created_s=share.created_s,
+            deadline_s=at.wall(share.deadline_s),
+            started_s=share.started_s,
+            ended_s=None,
+            updated_s=at.now_s,
+        )
+        session.add(row)
+        session.flush()
+        share.pk = row.id
+
+
+def save_shares(session: Session, changed: Iterable[Share], at: Instant) -> None:
+    """Record phases, and deadlines by the wall clock as it is set now."""
+    for share in changed:
+        session.execute(
+            update(ShareRow)
+            .where(ShareRow.id == share.pk)
+            .values(
+                phase=share.phase,
+                restart=share.restart,
+                end=share.end,
+                why=share.why,
+                deadline_s=at.wall(share.deadline_s),
+                started_s=share.started_s,
+                ended_s=share.ended_s,
+                updated_s=at.now_s,
+            )
+        )
+
+
+def _share(row: ShareRow, deadline_s: float) -> Share:
+    return Share(
+        guest=row.guest,
+        submit_s=row.submit_s,
+        restart=row.restart,
+        nodes=tuple(row.nodes),
+        record=parse_guest_record(row.record),
+        wrote=dict(row.wrote),
+        phase=cast("SharePhase", row.phase),
+        created_s=row.created_s,
+        deadline_s=deadline_s,
+        host_restarts={int(host): count for host, count in row.host_restarts.items()},
+        started_s=row.started_s,
+        end=cast("ShareEnd", row.end),
+        why=row.why,
+        ended_s=row.ended_s,
+        pk=row.id,
+    )

@@ -1,0 +1,220 @@
+"""Shares: a waiting job becomes a guest, is followed, and gets its own request back."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from tests.daemon.harness import Daemon
+from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
+from tests.daemon.sharing_slurm import SharingSlurm
+
+__all__ = ["told"]
+OWN = ("gres/gpu:2", "", "")
+PAIR = {2: ((1,), (0, 1))}
+
+
+def joined(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
+    """Job 2 is rewritten, and has not started yet."""
+    slurm, told.wanted = cluster(), dict(PAIR)
+    daemon = sodad(slurm, path)
+    daemon.run()
+    assert slurm.all[2].other_gres == "gres/sharedgpu:g0:1,gres/sharedgpu:g1:1"
+    return slurm, daemon
+
+
+def running(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
+    """Job 2 runs as a guest."""
+    slurm, daemon = joined(path, told)
+    slurm.advance(1)
+    daemon.run()
+    assert (slurm.all[2].state, slurm.all[2].devices) == ("RUNNING", (0, 1))
+    assert [row.phase for row in shares(daemon)] == ["started"]
+    return slurm, daemon
+
+
+def ends(daemon: Daemon) -> list[tuple[str, str]]:
+    return [(row.phase, row.end) for row in shares(daemon)]
+
+
+def test_a_guest_starts_beside_its_host_and_ends(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = running(fresh_store, told)
+    daemon.follow(70)
+    assert (slurm.all[1].state, slurm.all[2].state) == ("RUNNING", "COMPLETED")
+    assert ends(daemon) == [("over", "ended")]
+    (row,) = shares(daemon)
+    assert (row.guest, row.hosts, row.gpus, row.nodes) == (2, [1], [0, 1], ["n1"])
+    (action,) = [action for action in daemon.actions() if action.job_id == 2 and action.kind != "order"]
+    assert (action.kind, action.state, action.old["TresPerNode"]) == ("share", "done", "gres/gpu:2")
+
+
+def test_a_guest_that_does_not_start_in_time_gets_its_request_back(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held = True
+    told.wanted = {}
+    daemon.follow(28)
+    assert slurm.all[2].guest
+    daemon.follow(6)
+    assert slurm.requests()[2] == OWN
+    assert ends(daemon) == [("over", "not-started")]
+
+
+@pytest.mark.parametrize("how", ["ends", "is requeued", "is preempted", "drains", "observes", "leaves the partition"])
+def test_a_guest_that_waits_is_undone_when(fresh_store: Path, told: JoinAsTold, how: str) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held = True
+    told.wanted, end = {}, "host-left"
+    match how:
+        case "ends":
+            slurm._finish(slurm.all[1], "COMPLETED", "0:0", slurm.clock.now_s())
+        case "is requeued":
+            slurm.requeue(1)
+        case "is preempted":
+            slurm.all[1].hints, slurm.all[1].checkpoint, slurm.all[1].on_signal = slurm.all[1].hints, "USR1", "ignore"
+            told.parted = {1: "it makes way"}
+        case "drains":
+            slurm.drained, end = True, "node"
+        case "observes":
+            daemon, end = sodad(slurm, fresh_store, mode="observe"), "off"
+        case _:
+            daemon, end = sodad(slurm, fresh_store, sharing={"partitions": []}), "off"
+    daemon.follow(3, every_s=0.5)
+    assert slurm.requests()[2] == OWN
+    assert ends(daemon) == [("over", end)]
+
+
+def test_a_guest_that_runs_is_left_alone_when_sharing_is_turned_off(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, _ = running(fresh_store, told)
+    daemon = sodad(slurm, fresh_store, mode="observe", sharing={"partitions": []})
+    daemon.follow(70)
+    assert slurm.all[2].state == "COMPLETED"
+    assert ends(daemon) == [("over", "ended")]
+
+
+def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm._finish(slurm.all[1], "COMPLETED", "0:0", slurm.clock.now_s())
+    daemon.follow(15)
+    assert slurm.requests()[2] == OWN
+    assert (slurm.all[2].state, slurm.all[2].restarts, slurm.all[2].guest) == ("RUNNING", 1, False)
+    assert ends(daemon) == [("over", "revoked")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({"req_node_names": "n2"}, ("gres/gpu:2", "n2", "")),
+        ({"other_gres": "gres/gpu:1", "guest": False}, ("gres/gpu:1", "", "")),
+        ({"extra": "mine"}, ("gres/gpu:2", "", "mine")),
+        ({"other_gres": "gres/gpu:2", "req_node_names": "", "guest": False}, OWN),
+    ],
+)
+def test_what_the_owner_wrote_stays(
+    fresh_store: Path, told: JoinAsTold, fields: dict[str, object], left: tuple[str, str, str]
+) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held = True
+    for name, value in fields.items():
+        setattr(slurm.all[2], name, value)
+    daemon.follow(8)
+    assert slurm.requests()[2] == left
+    assert ends(daemon) == [("over", "owner")]
+    assert "changed while it waited" in daemon.job(2).note["shares"]["refused"]
+
+
+def test_half_an_update_is_taken_back_at_once(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, told.wanted = cluster(), dict(PAIR)
+    slurm.refuse_gres = 1
+    daemon = sodad(slurm, fresh_store)
+    daemon.run()
+    assert slurm.requests()[2] == ("gres/gpu:2", "n1", "")
+    told.wanted = {}
+    daemon.follow(2, every_s=0.5)
+    assert slurm.requests()[2] == OWN
+    assert ends(daemon) == [("over", "refused")]
+
+
+def test_a_pair_that_fails_again_and_again_is_tried_less_and_less(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, told.wanted = cluster(), dict(PAIR)
+    slurm.all[1].work_s, slurm.refuse_gres = 1e6, 1000
+    often = {"interval_s": 0.5}
+    sodad(slurm, fresh_store, cycle=often).follow(40, every_s=0.5)
+    daemon = sodad(slurm, fresh_store, cycle=often)
+    daemon.follow(100, every_s=0.5)
+    tried = [row.created_s for row in shares(daemon)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
+    assert 5 <= len(gaps) <= 7, gaps
+    assert all(later >= 1.5 * earlier for earlier, later in itertools.pairwise(gaps)), gaps
+
+
+def test_a_parted_pair_starts_again_alone_and_never_shares_again(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = running(fresh_store, told)
+    told.parted = {2: "2.0 times slower"}
+    daemon.follow(3)
+    told.parted = {}
+    daemon.follow(150)
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(10)
+    assert slurm.requests()[2] == OWN
+    assert slurm.all[2].restarts == 1
+    assert ends(daemon) == [("over", "parted")]
+    assert [p.phase for p in daemon.preemptions()] == ["done"]
+    daemon.follow(100)
+    assert slurm.all[2].state == "COMPLETED"
+
+
+def test_a_guest_that_the_store_does_not_know_is_taken_up(fresh_store: Path, told: JoinAsTold, tmp_path: Path) -> None:
+    slurm, _ = joined(fresh_store, told)
+    slurm.held = True
+    told.wanted = {}
+    (other := tmp_path / "other").mkdir()
+    daemon = sodad(slurm, other)
+    daemon.run()
+    assert [(row.phase, row.hosts) for row in shares(daemon)] == [("rewritten", [1])]
+    daemon.follow(35)
+    assert slurm.requests()[2] == OWN
+
+
+def test_a_guest_without_a_record_is_nobodys(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm = cluster()
+    slurm.all[2].other_gres = "gres/sharedgpu:g0:1"
+    slurm.tick()
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(5)
+    assert shares(daemon) == []
+    assert slurm.requests()[2][0] == "gres/sharedgpu:g0:1"
+
+
+def test_a_record_that_promises_more_than_the_job_has_is_not_followed(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm = cluster()
+    guest, slurm.held = slurm.all[2], True
+    guest.other_gres, guest.req_node_names, guest.guest, guest.devices = "gres/sharedgpu:g0:1", "n1", True, (0,)
+    guest.gpus, guest.extra = 1, "soda-guest:1,hosts=1,gpus=0,undo=TresPerNode=gres/gpu:4;ReqNodeList="
+    sodad(slurm, fresh_store).follow(5, every_s=0.5)
+    assert slurm.requests()[2] == ("gres/gpu:1", "", "")
+
+
+def test_who_would_pass_a_limit_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, told.wanted = cluster(), dict(PAIR)
+    alice = {"alice": (Association("acc", gpu_limit="MaxTRESPU=gres/gpu"),)}
+    slurm.limits = AccountingLimits(enforced=True, qos_enforced=True, users=alice, accounts={"acc": Account()},
+                                    qos={"normal": ""}, qos_gpu={"normal": ""})  # fmt: skip
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(3)
+    assert slurm.requests()[2] == OWN
+    assert "MaxTRESPU=gres/gpu of its owner's association" in str(daemon.job(2).note["shares"])
+
+
+def test_who_has_not_agreed_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:
+    for silent in (1, 2):
+        slurm, told.wanted = cluster(), dict(PAIR)
+        slurm.all[silent].hints = type(slurm.all[silent].hints)()
+        daemon = sodad(slurm, fresh_store)
+        daemon.follow(3)
+        assert slurm.requests()[2] == OWN
+        assert shares(daemon) == []
+        assert "not agreed to share" in daemon.job(2).note["shares"]["refused"]
