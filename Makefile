@@ -15,7 +15,8 @@ SEED ?= 1
 SLURM ?= 24.11
 SAMPLE ?= 30
 BURST := $(filter-out 0 no,$(POOLS))
-OUT ?= $(if $(BURST),build/burst,build/demo)
+SHARE := $(filter-out 0 no,$(SHARING))
+OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,build/demo))
 DATA ?= ../shared/data
 
 .PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
@@ -23,8 +24,8 @@ DATA ?= ../shared/data
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-demo: engine $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst)
-	$(BIN)/sodactl demo$(if $(BURST), --pools) --seed $(SEED) --out $(OUT)
+demo: engine $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst, SHARING=1: two jobs on one GPU)
+	$(BIN)/sodactl demo$(if $(BURST), --pools)$(if $(SHARE), --sharing) --seed $(SEED) --out $(OUT)
 
 test: engine lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 

@@ -151,7 +151,7 @@ def _job(job_id: int, rows: Sequence[Mapping[str, str]]) -> MixJobRecord | None:
         user=last["User"],
         name=last["JobName"],
         state=state_of(last),
-        gpus=most_allocated(rows, "gres/gpu"),
+        gpus=max(most_allocated(rows, "gres/gpu"), most_allocated(rows, "gres/sharedgpu")),
         submit_s=min(seconds(row["Submit"]) for row in rows),
         end_s=seconds(last["End"]),
         runs=tuple(runs),

@@ -24,8 +24,8 @@ from slurm_soda.demo.job_mix.sacct_dump import write_dump
 PYTHON = "/opt/slurm-soda/bin/python"
 SODACTL = "/opt/slurm-soda/bin/sodactl"
 
-PHASES = ("stock", "soda")
-DemoPhase = Literal["stock", "soda"]
+DemoPhase = Literal["stock", "soda", "tiresias", "sharing"]
+PHASES: tuple[DemoPhase, ...] = ("stock", "soda")
 MODES = {"stock": "observe", "soda": "enforce"}
 
 _POLL_S = 1.0
@@ -129,14 +129,25 @@ def _document(reply: ContainerCommandResult) -> dict[str, Any]:
 
 def run_phase(cluster: ContainerCluster, phase: DemoPhase, mix: JobMix, watch: DemoObserver) -> DemoPhaseResult:
     """Submit the mix, watch it to its end, and ask accounting and the store about it."""
-    job_ids = run_driver(cluster, phase, sbatch.build_orders(mix), watch)
+    return DemoPhaseResult(*run_orders(cluster, phase, sbatch.build_orders(mix), watch))
+
+
+def run_orders(
+    cluster: ContainerCluster, phase: DemoPhase, orders: Sequence[Mapping[str, Any]], watch: DemoObserver
+) -> tuple[tuple[MixJobRecord, ...], dict[int, StoredJobUsage]]:
+    """Submit jobs, watch them to their end, and ask accounting and the store about them.
+
+    Raises:
+        DemoError: a job was refused or failed, or accounting did not hear of all of them.
+    """
+    job_ids = run_driver(cluster, phase, orders, watch)
     jobs = _wait_for_accounting(cluster, job_ids)
     if bad := accounting.find_incomplete_jobs(jobs):
         ended = ", ".join(f"{job.job_id} ({job.name}) {job.state}" for job in bad[:5])
         raise DemoError(
             f"{len(bad)} of {len(jobs)} jobs did not complete: {ended}; see: sodactl cluster logs, with --keep"
         )
-    return DemoPhaseResult(tuple(jobs), _wait_for_store(cluster, job_ids))
+    return tuple(jobs), _wait_for_store(cluster, job_ids)
 
 
 def run_driver(

@@ -40,11 +40,10 @@ def table(repeats: Sequence[WallsRepeat]) -> Table:
 @click.option("--waiting", default=500, show_default=True, help="Jobs that wait all the time.")
 @click.option("--case", "cases", multiple=True, type=click.Choice(CASES), help="Only these; all if none is given.")
 @click.option("--name", default="walls-bench", show_default=True, help="Name of the cluster.")
-@click.option("--keep", is_flag=True, help="Use a cluster of that name that is up, and leave it.")
-def main(repeats: int, seed: int, waiting: int, cases: tuple[str, ...], name: str, keep: bool) -> None:
+def main(repeats: int, seed: int, waiting: int, cases: tuple[str, ...], name: str) -> None:
     """Count overlaps on a guest's GPUs, and time the next start there."""
     show = Console(stderr=True).print
-    cluster = ContainerCluster.find(name) if keep else ContainerCluster.up(name, progress=show)
+    cluster = ContainerCluster.up(name, progress=show)
     found: list[WallsRepeat] = []
     try:
         for node in ("n1", "n2"):
@@ -55,8 +54,7 @@ def main(repeats: int, seed: int, waiting: int, cases: tuple[str, ...], name: st
                 found.append(one)
     finally:
         Console(width=120).print(table(found))
-        if not keep:
-            cluster.down()
+        cluster.down()
     sys.exit(1 if any(one.overlaps for one in found) else 0)
 
 

@@ -27,6 +27,26 @@ def shares_of(session: Session, job_id: int, submit_s: float) -> Sequence[ShareR
     return [*of_guest, *present]
 
 
+def listed_shares(
+    session: Session, *, job_id: int | None = None, only_open: bool = False, limit: int = 0
+) -> Sequence[ShareRow]:
+    """Shares for people, oldest first.
+
+    Args:
+        session: of the store.
+        job_id: only those in which this job is a guest or a host.
+        only_open: only those that are not over.
+        limit: the newest so many; 0: all.
+    """
+    query = select(ShareRow).order_by(ShareRow.id.desc())
+    if only_open:
+        query = query.where(ShareRow.phase != "over")
+    if limit and job_id is None:
+        query = query.limit(limit)
+    found = [row for row in session.scalars(query) if job_id is None or row.guest == job_id or job_id in row.hosts]
+    return (found[:limit] if limit else found)[::-1]
+
+
 def parted_pairs(session: Session) -> frozenset[tuple[int, int]]:
     """Pairs of job ids, the smaller one first, that an observed slowdown has parted: they never share again."""
     parted = session.execute(select(ShareRow.guest, ShareRow.hosts).where(ShareRow.end == "parted"))

@@ -20,8 +20,8 @@ from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 NODE_SETTINGS = Path("/etc/slurm-soda/sharing.conf")
 DEFAULT_KILL_WAIT_S = 30
 """What the hooks take where the file names none (docs/design/0013-a-guest-carries-its-record.md)."""
-SPARE_S = 20
-"""Beyond KillWait: what a prolog waits for a guest to go, and what it needs to kill what is left."""
+SPARE_S = 40
+"""Beyond KillWait: what a prolog waits for a guest to go, to kill what is left, and to be put back if that does not help."""
 _FIRST_RELEASE = (23, 11)
 """Slurm gives Extra to Prolog and Epilog."""
 _NO_TIMEOUT = 65534

@@ -103,7 +103,7 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
         "PrologEpilogTimeout",
         lambda v: 0 < _number(v) < _NO_TIMEOUT,
         "warn",
-        "set PrologEpilogTimeout=90 or so (where GPUs are shared, at least KillWait and 20 s): by default a prolog that "
+        "set PrologEpilogTimeout=90 or so (where GPUs are shared, KillWait and 40 s or more): by default a prolog that "
         "hangs keeps its node for ever",
     ),
     SlurmConfRule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
 from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
 from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
+from slurm_soda.demo.sharing_mix.sharing_runs import SharingDemoSettings
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
 from slurm_soda.sodactl.containers.pools_demo import run_pools_demo
+from slurm_soda.sodactl.containers.sharing_demo import show_sharing_demo
 from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
-
-_OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 
 
 @click.command()
@@ -33,6 +34,7 @@ _OPTIONS_OF_JOB_MIX = ("jobs", "time_scale", "policy")
 @click.option("--keep", is_flag=True, help="Keep the cluster running, for inspection.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
 @click.option("--pools", is_flag=True, help="Instead: a burst of CPU jobs, without and with pools.")
+@click.option("--sharing", is_flag=True, help="Instead: jobs that share GPUs, against Tiresias and stock Slurm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def demo(
@@ -46,6 +48,7 @@ def demo(
     keep: bool,
     name: str,
     pools: bool,
+    sharing: bool,
     as_json: bool,
 ) -> int:
     """The same jobs under stock Slurm and under slurm-soda.
@@ -60,7 +63,9 @@ def demo(
     accounting.
 
     With --pools it is a burst of CPU jobs amid training jobs (SODA, 2023): one partition against pools that lend each
-    other idle cores; exit status 1 if a promise of that page does not hold. Ctrl-C and kill take the cluster down.
+    other idle cores; exit status 1 if a promise of that page does not hold. With --sharing it is a mix of light models, most
+    of which cannot save their state: stock Slurm, Tiresias, and jobs that share GPUs; it takes 15 minutes. Ctrl-C and kill
+    take the cluster down.
 
     \b
     Examples:
@@ -68,13 +73,16 @@ def demo(
       sodactl demo --seed 7 --out build/seven another one
       sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
       sodactl demo --pools                   CPU jobs storm the cluster
+      sodactl demo --sharing                 two jobs on one GPU
     """  # noqa: D301 - click reads the control character
     if pools:
-        given = [o for o in _OPTIONS_OF_JOB_MIX if context.get_parameter_source(o) is not ParameterSource.DEFAULT]
-        if given:
-            option = given[0].replace("_", "-")
-            raise click.UsageError(f"--{option} cannot be combined with --pools; leave it out")
+        _refuse_with("--pools", ("jobs", "time_scale", "policy", "sharing"), context)
         return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)
+    if sharing:
+        _refuse_with("--sharing", ("time_scale", "policy"), context)
+        usual = context.get_parameter_source("jobs") is ParameterSource.DEFAULT
+        wanted = SharingDemoSettings(seed=seed, out=out, keep=keep, cluster=name)
+        return show_sharing_demo(wanted if usual else replace(wanted, jobs=jobs), as_json=as_json)
     settings = DemoSettings(seed, jobs, time_scale, policy, out, keep, name)
     with show_demo_progress(jobs) as watch:
         report = run_demo(settings, watch)
@@ -88,6 +96,13 @@ def demo(
     output.print_line(f"page: {out / PAGE}   report: {out / REPORT}")
     output.print_line(f"next: {report['whatif_command']}")
     return 0
+
+
+def _refuse_with(chosen: str, others: tuple[str, ...], context: click.Context) -> None:
+    given = [name for name in others if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    if given:
+        option = given[0].replace("_", "-")
+        raise click.UsageError(f"--{option} cannot be combined with {chosen}; leave it out")
 
 
 def _draw(runs: dict[str, Any]) -> None:

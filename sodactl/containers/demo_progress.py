@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
@@ -18,14 +18,14 @@ _LINE_EVERY_S = 20.0
 
 
 @contextmanager
-def show_demo_progress(jobs: int) -> Iterator[DemoObserver]:
+def show_demo_progress(jobs: int, phases: Sequence[DemoPhase] = PHASES) -> Iterator[DemoObserver]:
     """Progress on stderr: bars on a terminal, a line now and then elsewhere."""
     from rich.console import Console  # noqa: PLC0415 - slow to import, and --help does not need it
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        lines = _ProgressLines(jobs, time.monotonic)
+        lines = _ProgressLines(jobs, time.monotonic, phases)
         yield DemoObserver(lines.say, lines.event)
         return
     columns = (
@@ -35,7 +35,7 @@ def show_demo_progress(jobs: int) -> Iterator[DemoObserver]:
         TextColumn("{task.fields[queue]}"),
     )
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        tasks = {phase: progress.add_task(phase, total=jobs, queue="", start=False, visible=False) for phase in PHASES}
+        tasks = {phase: progress.add_task(phase, total=jobs, queue="", start=False, visible=False) for phase in phases}
 
         def show(phase: DemoPhase, event: DriverEvent) -> None:
             if not progress.tasks[tasks[phase]].started:
@@ -46,7 +46,7 @@ def show_demo_progress(jobs: int) -> Iterator[DemoObserver]:
             if event["event"] == "done":
                 progress.stop_task(tasks[phase])
 
-        counts = {phase: _JobCounts() for phase in PHASES}
+        counts = {phase: _JobCounts() for phase in phases}
         yield DemoObserver(lambda line: progress.console.print(line, style="dim", markup=False, highlight=False), show)
 
 
@@ -75,9 +75,9 @@ class _JobCounts:
 class _ProgressLines:
     """Progress as lines, for logs."""
 
-    def __init__(self, jobs: int, now_s: Callable[[], float]) -> None:
+    def __init__(self, jobs: int, now_s: Callable[[], float], phases: Sequence[DemoPhase] = PHASES) -> None:
         self._jobs, self._now_s = jobs, now_s
-        self._counts = {phase: _JobCounts() for phase in PHASES}
+        self._counts = {phase: _JobCounts() for phase in phases}
         self._next_s = now_s()
 
     def say(self, line: str) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 SHARE = {"share-records", "share-start", "share-walls", "share-guest", "share-end"}
-NODE = {"prolog", "epilog", "sharing.conf", "soda-deliver-event", "soda-agent.service"} | SHARE
+MPS = {"mps-settings", "mps-daemon", "mps-start", "mps-stop"}
+NODE = {"prolog", "epilog", "sharing.conf", "soda-deliver-event", "soda-agent.service"} | SHARE | MPS
 CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "soda_guests.lua", "sodad.service"} | {
     "sodad-expiry.service",
     "sodad-expiry.timer",

@@ -399,8 +399,9 @@ def test_hooks_at_the_same_time_leave_one_daemon_or_none(node: Node) -> None:
 
 def _is_daemon(pid: int) -> bool:
     try:
-        return CONTROL.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-    except OSError:
+        program, option, *_ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return CONTROL.encode() in program and option == b"-f"  # without it, a command to one
+    except (OSError, ValueError):
         return False
 
 

@@ -19,7 +19,7 @@ GUEST_ENV |= {"SLURM_JOB_ID": "11"}
 
 @dataclass(frozen=True)
 class Node:
-    """Hooks whose records are in a directory of the test's, on a node where Slurm has a control group and does not answer."""
+    """Hooks whose records are in the test's directory, on a node where Slurm has a control group and does not answer."""
 
     installed: Installed
     shares: Path

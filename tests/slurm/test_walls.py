@@ -14,11 +14,14 @@ from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 
 pytestmark = pytest.mark.slurm
 
-SHOW = """
-show() { echo "$1 $(hostname) cuda=${CUDA_VISIBLE_DEVICES-unset} held=$SLURM_JOB_GPUS sub=$SODA_SUB_BATCH steps=$SODA_ACCUMULATION_STEPS"; }
+SHOW = r"""
+show() {
+    echo "$1 $(hostname) cuda=${CUDA_VISIBLE_DEVICES-unset} held=$SLURM_JOB_GPUS" \
+        "sub=$SODA_SUB_BATCH steps=$SODA_ACCUMULATION_STEPS"
+}
 show batch
 export -f show
-srun --ntasks-per-node=1 bash -c 'show step; sed -n "s/^c 195:\\([0-9]\\) .*/device $(hostname) \\1/p" \
+srun --ntasks-per-node=1 bash -c 'show step; sed -n "s/^c 195:\([0-9]\) .*/device $(hostname) \1/p" \
     /sys/fs/cgroup/devices/slurm_$(hostname)/uid_*/job_$SLURM_JOB_ID/devices.list 2>/dev/null; true'
 echo shown
 sleep 300
@@ -180,7 +183,9 @@ def test_the_last_task_of_an_array_goes_back_alone(site: Site) -> None:
     site.root("scontrol", "release", f"{array}_1")
     site.cluster.wait_until(lambda: "1 RUNNING" in site.tasks(array), "the first task runs")
     record = GuestRecord((host,), (0,), undo={"TresPerNode": "gres/gpu:1", "ReqNodeList": "n1"}).encode()
-    site.root("scontrol", "update", f"jobid={array}_2", "TresPerNode=gres/sharedgpu:g0:1", f"Extra={record}")
+    site.root(
+        "scontrol", "update", f"jobid={array}_2", "TresPerNode=gres/sharedgpu:g0:1", "ReqNodeList=n1", f"Extra={record}"
+    )
     site.root("scontrol", "release", f"{array}_2")
     site.cluster.wait_until(lambda: "2 RUNNING" in site.tasks(array), "the guest runs")
     assert f"guest.{array}" in site.records()

@@ -71,7 +71,8 @@ def test_a_guest_without_its_file_sees_no_gpu(read: Read, tmp_path: Path) -> Non
     "text",
     [
         "", "end", GOOD[:-1], GOOD[:-5], GOOD + "X=1\n", "friend\n", "a=1\nend\n", "A B=1\nend\n", "=1\nend\n", "A\nend\n",
-        "-A=1\nend\n", "1A=1\nend\n", "A=\x1b\nend\n", "A=\0\nend\n", "\nend\n", "A" * 64 + "=1\nend\n", "A=1\n" * 5000 + "end\n",
+        "-A=1\nend\n", "1A=1\nend\n", "A=\x1b\nend\n", "A=\0\nend\n", "\nend\n", "A" * 64 + "=1\nend\n",
+        "A=1\n" * 5000 + "end\n",
     ],
 )  # fmt: skip
 def test_half_a_file_or_a_strange_one_hides_every_gpu(read: Read, tmp_path: Path, text: str) -> None:

@@ -48,6 +48,7 @@ def test_every_option_is_documented(name: str) -> None:
         ["status", "--timings"],
         ["jobs"],
         ["history"],
+        ["shares"],
         ["fit", "--user", "alice"],
         ["fit", "--job", "7"],
         ["profiles", "list"],

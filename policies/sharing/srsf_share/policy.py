@@ -232,6 +232,8 @@ class _Round:
             if pieces is not None:
                 placing.record(row, JobPlacement(pieces, at_once=True))
         next_event_s = find_next_preemptible_s(snapshot, placing.verdict, self._policy.min_run_s)
+        # What was put off to the next decision comes up there only if this one changes something.
+        changes = bool(leaving) or any(claim.at_once for claim in slot_placement.claims.values())
         plan = build_plan(
             placing,
             SRSF_SHARE,
@@ -239,7 +241,7 @@ class _Round:
             score=self._score,
             score_name="remaining_gpu_s",
             preempts=self._preempts(leaving),
-            next_event_s=snapshot.now_s if slot_placement.deferred else next_event_s,
+            next_event_s=snapshot.now_s if slot_placement.deferred and changes else next_event_s,
         )
         made = make_sharing_plan(
             plan, snapshot.jobs.job_id, slot_placement.devices, {"gpus_free_after": float(slot_placement.gpus_left)}

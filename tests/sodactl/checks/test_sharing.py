@@ -20,6 +20,7 @@ from tests.sodactl.conftest import Bench
 
 SETTINGS = SharingSettings(partitions=["gpu"], gres="cog")
 GOOD = {"AccountingStorageTRES": "cpu,gres/cog,gres/gpu", "KillWait": "10 sec", "DefMemPerCPU": "1024"}
+GOOD |= {"PrologEpilogTimeout": "50"}
 ASKS = ("sbatch", "--test-only", "--gres=cog:g0:1", "--wrap=true")
 REFUSAL = "sbatch: error: gres/cog: only slurm-soda sends jobs to GPUs that others hold; ask for gpu\n"
 
@@ -69,7 +70,7 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"gres": "gpu:a100:2,cog:g0:1,cog:g2:1"}, "devices", "fail", "one Type for each GPU"),
     ({"gres": "gpu:a100:2,cog:2"}, "devices", "fail", "one Type for each GPU"),
     ({"gres": "gpu:a100:2"}, "devices", "fail", "one Type for each GPU"),
-    ({"config": {"PrologEpilogTimeout": "29"}}, "prolog time limit", "fail", "PrologEpilogTimeout=30"),
+    ({"config": {"PrologEpilogTimeout": "49"}}, "prolog time limit", "fail", "PrologEpilogTimeout=50"),
     ({"config": {"SchedulerParameters": "x,extra_constraints"}}, "Extra", "fail", "take it out"),
     ({"config": {"ConstrainDevices": "no"}}, "device access", "warn", "ConstrainDevices=yes"),
     ({"partitions": ()}, "partitions", "fail", "sharing.partitions"),
