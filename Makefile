@@ -19,7 +19,7 @@ SHARE := $(filter-out 0 no,$(SHARING))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,build/demo))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
+.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -64,6 +64,9 @@ thorough: $(READY) ## All tests whole: every case and more examples, with branch
 	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
 
+test-gpu: $(READY) ## Tests on a machine with an NVIDIA GPU, as root: NVML, MPS by the hooks (SODA_GPU_TESTS=emulated: without one)
+	$(BIN)/pytest -q -m gpu -rs tests/gpu
+
 HOURS ?= 1
 fuzz: $(READY) ## Fuzz targets (tests/fuzz) with new examples, HOURS=n in total: parsers, flags, messages, files, C programs
 	targets=$$($(BIN)/pytest -q --collect-only tests/fuzz 2>/dev/null | grep -c '::'); \
@@ -98,8 +101,8 @@ ON_NODE := $(filter all agent,$(ROLES))
 SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
 SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
-LUA := soda_hints.lua soda_routes.lua soda.lua
-HOOKS := $(if $(ON_NODE),prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld daemon/soda-release-lifts)
+LUA := soda_hints.lua soda_routes.lua soda_guests.lua soda.lua
+HOOKS := $(if $(ON_NODE),$(wildcard prolog/share-* prolog/mps-*) epilog/share-end epilog/mps-stop prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld daemon/soda-release-lifts)
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 # The plugin first, and anew: that tells whether Slurm's headers are here, and it belongs to the Slurm that is installed now.
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
@@ -111,6 +114,7 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
+	$(if $(ON_NODE),[ -e /etc/slurm-soda/sharing.conf ] || install/place.sh 644 /etc/slurm-soda install/sharing.conf)
 	$(if $(ON_NODE),flock wire $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))

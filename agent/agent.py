@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from slurm_soda.agent.job_events.event_socket import EventSocket
 from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
+from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.report_sender import ReportSender, within
@@ -19,6 +20,8 @@ from slurm_soda.agent.reporting.upload import Backoff, Uploader
 from slurm_soda.agent.resource_controller import NodeSample, ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.sampling.progress_files import ProgressFiles
+from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobOpened
@@ -47,6 +50,7 @@ class AgentDependencies:
     run_records: RunRecords
     cpu: CpuReader
     gpus: Gpus
+    progress: ProgressFiles
     uploader: Uploader
     backoff: Backoff
     faults: RecentFaults
@@ -57,6 +61,8 @@ class AgentDependencies:
     """Take their turns in this order after each sample."""
     core_messages: CoreMessages = field(default_factory=CoreMessages)
     """What they report to sodad."""
+    mps: MpsNews = field(default_factory=MpsNews)
+    """As well, of NVIDIA MPS."""
 
 
 class Agent:
@@ -71,6 +77,7 @@ class Agent:
             parts.clock,
             run_records=parts.run_records,
             core_messages=parts.core_messages,
+            mps=parts.mps,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,
@@ -126,6 +133,7 @@ class Agent:
             return str(error)
         if isinstance(event.record, JobOpened) and run is not None and run.usage is not None:
             self._parts.run_records.save(run, now_s)
+            self._prepare_progress(event.record)
         return ""
 
     def sample(self, *, gpus: bool = True) -> None:
@@ -133,9 +141,12 @@ class Agent:
         self._follow_clock()
         now_s = self._parts.clock()
         run_records = self._parts.run_records
-        run_records.adopt(now_s)
+        for run in run_records.adopt(now_s):
+            if run.opened is not None and not run.over:
+                self._prepare_progress(run.opened)
         runs = run_records.active()
         self._parts.cpu.read(runs, now_s)
+        self._read_progress(runs, now_s)
         unread = [run for run in runs if run.usage is not None and run.usage.gpu_covered_s == 0]
         readings = self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
         for run in runs:
@@ -144,10 +155,12 @@ class Agent:
             elif self._lost(run, now_s):
                 run_records.end(run)
                 self._fault(f"job {run.key.job_id}: its processes are gone and no epilog reported its end")
+            if run.over and run.opened is not None:
+                self._parts.progress.remove(run.opened)
             run_records.save(run, now_s)
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
-        if run_records.has_unreported() or self._parts.core_messages:
+        if run_records.has_unreported() or self._parts.core_messages or self._parts.mps:
             self._reports.news.set()
             run_records.trim(now_s)
 
@@ -215,6 +228,21 @@ class Agent:
                 util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
                 run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
         return readings
+
+    def _prepare_progress(self, opened: JobOpened) -> None:
+        if fault := self._parts.progress.prepare(opened):
+            self._fault(fault)
+
+    def _read_progress(self, runs: Sequence[NodeRun], now_s: float) -> None:
+        steady_s = self._parts.steady()
+        for run in runs:
+            line = self._parts.progress.read(run.opened) if run.opened is not None else None
+            if line is None:
+                continue
+            if run.progress is None:
+                run.progress = RunProgress.begun(line, now_s, steady_s)
+            else:
+                run.progress.take(line, now_s, steady_s, GAP_INTERVALS * self._config.interval_s)
 
     async def _sample_forever(self) -> None:
         gpus = True

@@ -19,6 +19,8 @@ from slurm_soda.agent.agent import Agent, AgentDependencies
 from slurm_soda.agent.contention.memory_controller import MemoryBandwidthController
 from slurm_soda.agent.cpusets.core_controller import CoreLimitsController
 from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
+from slurm_soda.agent.mps.mps_news import MpsNews
+from slurm_soda.agent.mps.mps_watch import MpsWatch
 from slurm_soda.agent.network.network_controller import NetworkController, NetworkDependencies
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
@@ -28,6 +30,7 @@ from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.sampling.job_processes import JobProcesses
+from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.settings.agent_config import CONFIG_FILE, AgentConfig, load_agent_config
 from slurm_soda.agent.tuning.tuning_controller import CoreTuningController
 from slurm_soda.wire.errors import SodaError
@@ -43,20 +46,22 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
     """
     spool = Spool(config.spool)
     spool.clear_leftovers()
-    faults, gpus, core_messages = RecentFaults(), Gpus(), CoreMessages()
+    faults, gpus, core_messages, mps = RecentFaults(), Gpus(), CoreMessages(), MpsNews()
     parts = AgentDependencies(
         clock=time.time,
         steady=time.monotonic,
         run_records=RunRecords(spool, faults, config.spool_files),
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,
+        progress=ProgressFiles(config.progress),
         uploader=_uploader(config),
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        resource_controllers=_controllers(config, gpus, core_messages) if keeps else (),
+        resource_controllers=(*_controllers(config, gpus, core_messages), MpsWatch(gpus, mps)) if keeps else (),
         core_messages=core_messages,
+        mps=mps,
     )
     return Agent(config, parts)
 

@@ -45,7 +45,8 @@ def install(prefix: Path) -> None:
     (environment / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     (packages / "slurm_soda").symlink_to(TOP / ".import" / "slurm_soda")
     for hook in ("prolog", "epilog"):
-        shutil.copy(TOP / hook / hook, prefix / "libexec")
+        for source in (TOP / hook / hook, *(TOP / hook).glob("share-*")):
+            shutil.copy(source, prefix / "libexec")
     places = (f"BUILD={prefix}/build", f"LIBEXECDIR={prefix}/libexec")
     subprocess.run(["make", "-s", "-C", str(TOP / "wire"), "install", *places], check=True)
 

@@ -2,7 +2,7 @@
 
 Jobs of the kinds of a pair table, drawn by seed, a quarter of them without a bound; the truth of the table moves the
 simulation, policies know what ``--knowledge`` says. A bound is broken where the mean slowdown of a job over the time that it
-shared exceeds it.
+shared exceeds it. With ``--no-parting`` such jobs stay together.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class Broken(NamedTuple):
     broken: int
     worst: float
     """Largest slowdown over its bound."""
+    beyond_h: float
+    """Hours that those whose bound is broken shared."""
+    parted: int
 
 
 def draw(pairs: Path, gpu_type: str, seed: int, path: Path) -> None:
@@ -62,26 +65,29 @@ def draw(pairs: Path, gpu_type: str, seed: int, path: Path) -> None:
             lines.writerow([gpus, round(at_s, 1), run_s, kind.model, kind.batch, rng.choice(BOUNDS)])
 
 
-def judge(pairs: Path, gpu_type: str, told: str, policy: str, seed: int) -> Broken:
+def judge(pairs: Path, gpu_type: str, told: str, policy: str, seed: int, *, parting: bool) -> Broken:
     """One simulation; O(jobs) besides."""
     name, *settings = policy.split()
     with tempfile.TemporaryDirectory() as folder:
         trace, out = Path(folder, "trace.csv"), Path(folder, "out")
         draw(pairs, gpu_type, seed, trace)
         asked = ["--trace", trace, "--cluster", f"{CLUSTER}:{gpu_type}", "--pairs", pairs, "--knowledge", told,
-                 "--policy", name, *(word for one in settings for word in ("--set", one)), "--out", out]  # fmt: skip
+                 "--policy", name, *(word for one in settings for word in ("--set", one)), "--out", out,
+                 "--parting" if parting else "--no-parting"]  # fmt: skip
         with redirect_stdout(StringIO()):
             status = run(["simulate", *map(str, asked)])
         if status:
             raise click.ClickException(f"{policy} with knowledge {told} and seed {seed} failed: see above")
         bounds = [float(row["max_slowdown"] or "inf") for row in _rows(trace)]
         jobs = _rows(out / "jobs.csv")
-    ratios = [
-        float(job["xi"]) / bound for job, bound in zip(jobs, bounds, strict=True) if job["xi"] and bound < math.inf
-    ]
+        parted = json.loads((out / "report.json").read_text(encoding="utf-8"))["parted"]
+    shared = [(job, bound) for job, bound in zip(jobs, bounds, strict=True) if job["xi"] and bound < math.inf]
+    ratios = [float(job["xi"]) / bound for job, bound in shared]
+    beyond_s = sum(float(job["shared_s"]) for (job, _), ratio in zip(shared, ratios, strict=True) if ratio > _TOLERANCE)
     jct_s = sum(float(job["jct_s"]) for job in jobs) / len(jobs)
     broken = sum(ratio > _TOLERANCE for ratio in ratios)
-    return Broken(jct_s, sum(bound < math.inf for bound in bounds), len(ratios), broken, max(ratios, default=0.0))
+    bounded = sum(bound < math.inf for bound in bounds)
+    return Broken(jct_s, bounded, len(ratios), broken, max(ratios, default=0.0), beyond_s / 3600, parted)
 
 
 def _rows(path: Path) -> Sequence[dict[str, str]]:
@@ -92,24 +98,41 @@ def _rows(path: Path) -> Sequence[dict[str, str]]:
 @click.command()
 @click.option("--pairs", required=True, type=click.Path(exists=True, path_type=Path), help="Table in Gavel's format.")
 @click.option("--gpu-type", default="v100", show_default=True, help="Type of GPU in the table.")
+@click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="Only these.")
+@click.option("--knowledge", multiple=True, type=click.Choice(KNOWLEDGE), help="Only this.")
+@click.option("--parting/--no-parting", default=True, show_default=True, help="As in sodactl simulate.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
-def main(pairs: Path, gpu_type: str, workers: int | None) -> None:
+def main(  # noqa: PLR0917 - options
+    pairs: Path,
+    gpu_type: str,
+    policies: Sequence[str],
+    knowledge: Sequence[str],
+    parting: bool,
+    workers: int | None,
+) -> None:
     """How often jobs are slowed beyond their owners' bounds."""
     print(
-        "| policy | knowledge | average JCT, s | jobs with a bound | of these shared | broken | worst, of the bound |"
+        "| policy | knowledge | average JCT, s | jobs with a bound | of these shared | broken | worst, of the bound | "
+        "hours beyond | parted |"
     )
-    print("|---|---|--:|--:|--:|--:|--:|")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        asked = list(product(POLICIES, KNOWLEDGE))
+        asked = list(product(policies or POLICIES, knowledge or KNOWLEDGE))
         waiting = [
-            [pool.submit(judge, pairs, gpu_type, told, policy, seed) for seed in SEEDS] for policy, told in asked
+            [pool.submit(judge, pairs, gpu_type, told, policy, seed, parting=parting) for seed in SEEDS]
+            for policy, told in asked
         ]
         for (policy, told), runs in zip(asked, waiting, strict=True):
             found = [one.result() for one in runs]
             jct_s, worst = sum(one.avg_jct_s for one in found) / len(found), max(one.worst for one in found)
             bounded, shared = sum(one.bounded for one in found), sum(one.shared for one in found)
-            broken = sum(one.broken for one in found)
-            print(f"| `{policy}` | {told} | {jct_s:,.0f} | {bounded} | {shared} | {broken} | {worst:.2f} |", flush=True)
+            broken, parted = sum(one.broken for one in found), sum(one.parted for one in found)
+            beyond_h = sum(one.beyond_h for one in found)
+            print(
+                f"| `{policy}` | {told} | {jct_s:,.0f} | {bounded} | {shared} | {broken} | {worst:.2f} | {beyond_h:.1f} |"
+                f" {parted} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

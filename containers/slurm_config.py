@@ -15,8 +15,8 @@ _NODE_HOOKS = """\
 PrologFlags=Alloc
 Prolog=/opt/slurm-soda/libexec/prolog
 Epilog=/opt/slurm-soda/libexec/epilog
-# Slurm's default is to wait for ever; ours end by themselves long before this.
-PrologEpilogTimeout=30"""
+# Slurm's default is to wait for ever. Ours wait longest for a guest to go: kill_wait_s and 10 s, then a kill and a requeue.
+PrologEpilogTimeout=90"""
 
 
 def slurm_config_files(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:

@@ -105,16 +105,21 @@ class PoolSettings(_Section):
 
 
 class SharingSettings(_Section):
-    """``[sharing]``: jobs that share GPUs. With mode ``advise`` it is shown what would share; nothing does yet."""
+    """``[sharing]``: jobs that share GPUs. With mode ``advise`` it is shown what would share."""
 
     partitions: list[str] = Field(default_factory=list)
     """Partitions whose jobs may share GPUs; none: nobody's."""
     consent_by_default: bool = False
     """Whether a job consents that does not say ``--soda-share``."""
+    different_users: list[str] = Field(default_factory=list)
+    """Of these partitions, those whose jobs may be on a GPU with jobs of other users; none: users share with themselves."""
     gres: str = Field(default=SHARED_GPU_GRES, pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
     start_within_s: float = Field(default=30.0, ge=1)
     """A guest that has not started after so long is given its own request back."""
+
+    mps: bool = False
+    """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
 
     @field_validator("gres")
     @classmethod

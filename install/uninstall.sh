@@ -61,7 +61,7 @@ done
 [ -z "$had_units" ] || ! command -v systemctl >/dev/null || systemctl daemon-reload || true
 
 # PREFIX may be /usr/local: only what install put there goes, and the folders that are empty then.
-for name in prolog epilog epilogctld soda-deliver-event soda-release-lifts; do
+for name in prolog epilog share-start share-guest share-walls share-records share-end epilogctld soda-deliver-event soda-release-lifts; do
     rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
     ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"
@@ -73,7 +73,7 @@ done
 rm -rf "$store"
 "${0%/*}/old_environment.sh" "$prefix"
 # soda_spank.so last: it tells of an installation, should this be interrupted.
-for name in soda_hints.lua soda_routes.lua soda.lua soda_spank.so; do
+for name in soda_hints.lua soda_routes.lua soda_guests.lua soda.lua soda_spank.so; do
     rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
 for folder in include share bin libexec lib lib64; do
@@ -81,4 +81,6 @@ for folder in include share bin libexec lib lib64; do
 done
 [ ! -L "$prefix/lib64" ] || [ -e "$prefix/lib64" ] || rm -f "$prefix/lib64"
 rmdir "$prefix" 2>/dev/null || echo "left: $prefix, which holds other files than those of slurm-soda"
+# The example, as long as nobody has changed it.
+! cmp -s "${0%/*}/sharing.conf" /etc/slurm-soda/sharing.conf || rm -f /etc/slurm-soda/sharing.conf
 echo "removed slurm-soda from $prefix, and its units; configuration and history are left in /etc/slurm-soda and /var/lib/slurm-soda"

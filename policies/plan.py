@@ -41,6 +41,8 @@ class JobVerdict(IntEnum):
     """Completing or suspended: nothing to decide."""
     TOO_LARGE = 8
     """No set of nodes of its partition could ever hold it."""
+    JOIN = 9
+    """Starts on GPUs of running jobs as soon as its request is that of a guest. As it is, it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import decode_json
-from slurm_soda.wire.run_fields import MAX_GPUS, RunFields
+from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
+from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
 
 WIRE_VERSION = 1
 
@@ -141,6 +142,53 @@ class JobUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedProgress:
+    """How far a run says that it is; the newest line of its progress file on one node."""
+
+    job_id: int
+    restart: int
+    node: str
+    first_s: float
+    """When the run was opened; with the three above it names a run on a node."""
+    at_s: float
+    """When the agent found the line."""
+    clock_s: float
+    """When it was written, by a steady clock of the node: only differences mean something."""
+    idle_s: float
+    """For how long after :attr:`at_s` the agent looked and found the same line."""
+    iterations: float
+    """Done so far, over all runs of the job."""
+    total: float = 0.0
+    """Iterations of the whole training; 0: not said."""
+    saved: float = -1.0
+    """Iteration of its newest checkpoint; negative: none."""
+    batch: int = 0
+    """Samples per iteration and GPU; 0: not said."""
+
+    @classmethod
+    def from_dict(cls, data: object) -> ReportedProgress:
+        """Check and take one progress that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = RunFields("progress", data)
+        return cls(
+            job_id=read.job_id(),
+            restart=read.restart(),
+            node=read.name("node"),
+            first_s=read.unix_s("first_s"),
+            at_s=read.unix_s("at_s"),
+            clock_s=read.unix_s("clock_s"),
+            idle_s=read.unix_s("idle_s"),
+            iterations=read.number("iterations", 0, MAX_ITERATIONS),
+            total=read.number("total", 0, MAX_ITERATIONS, 0.0),
+            saved=read.number("saved", -1.0, MAX_ITERATIONS, -1.0),
+            batch=read.whole("batch", 0, int(MAX_ITERATIONS), 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """One upload of an agent: its identity, what happened, and the present usage of every run it knows."""
 
@@ -159,6 +207,12 @@ class NodeReport:
     """Finished since the last report that was taken; one that comes twice is the same again."""
     core_fits: tuple[CoreFit, ...] = ()
     """Searches that ended since then."""
+    progress: tuple[ReportedProgress, ...] = ()
+    """Of the runs that tell it."""
+    mps_jobs: tuple[MpsJob, ...] = ()
+    """Jobs under NVIDIA MPS now; who is not among them has its GPUs alone or in turns with others."""
+    mps_faults: tuple[MpsFault, ...] = ()
+    """Seen since the last report that was taken."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,6 +245,9 @@ class NodeReport:
                 CoreMeasurement.from_dict(item) for item in read.objects("core_measurements", MAX_RECORDS)
             ),
             core_fits=tuple(CoreFit.from_dict(item) for item in read.objects("core_fits", MAX_RECORDS)),
+            progress=tuple(ReportedProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
+            mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
+            mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
         )
 
     @classmethod

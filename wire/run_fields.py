@@ -7,6 +7,8 @@ from slurm_soda.wire.json_fields import JsonFields
 MAX_CPUS = 1_000_000
 MAX_GPUS = 256
 """GPUs of one node."""
+MAX_ITERATIONS = 1e12
+"""Of a training; as many as ``--soda-iterations`` allows."""
 MAX_SEARCHES = 1_000_000
 MAX_STEPS = 64
 _MAX_JOB_ID = 0xFFFF_FFFF

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
+from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
@@ -35,6 +36,7 @@ class ReportSender:
         *,
         run_records: RunRecords,
         core_messages: CoreMessages,
+        mps: MpsNews,
         faults: RecentFaults,
         gpus: Gpus,
         uploader: Uploader,
@@ -42,6 +44,7 @@ class ReportSender:
     ) -> None:
         self._config, self._clock = config, clock
         self._run_records, self._core_messages, self._faults, self._gpus = run_records, core_messages, faults, gpus
+        self._mps = mps
         self._uploader, self._backoff = uploader, backoff
         self.node = config.node or os.uname().nodename.partition(".")[0]
         self.news = asyncio.Event()
@@ -62,6 +65,7 @@ class ReportSender:
         self._unanswered = None
         self._run_records.reported(batch)
         self._core_messages.mark_sent(report.core_measurements, report.core_fits)
+        self._mps.mark_sent(report.mps_faults)
         if answer is not None:
             self._core_messages.take(answer.cores)
             self._run_records.take_guests(answer.guests)
@@ -78,10 +82,13 @@ class ReportSender:
             opened=batch.opened,
             closed=batch.closed,
             usage=batch.usage,
+            progress=batch.progress,
             gpu_count=self._gpus.count,
             faults=self._faults.recent(now_s),
             core_measurements=tuple(self._core_messages.measurements),
             core_fits=tuple(self._core_messages.fits),
+            mps_jobs=self._mps.jobs,
+            mps_faults=tuple(self._mps.faults),
         )
         before = self._unanswered
         if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:

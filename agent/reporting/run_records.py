@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.agent.job_events.run_event import RunEvent, RunKey, parse_run_event
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.run_usage import RunUsage
 from slurm_soda.wire.core_tuning import GuestGpus
 from slurm_soda.wire.errors import RecordError, SpoolError
-from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage
+from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, ReportedProgress
 from slurm_soda.wire.spool import KINDS, Spool, record_name, split_record_name
 
 MAX_RUNS_PER_REPORT = 500
@@ -35,6 +36,8 @@ class NodeRun:
     opened: JobOpened | None = None
     closed: JobClosed | None = None
     usage: RunUsage | None = None
+    progress: RunProgress | None = None
+    """What it tells of itself, if it does."""
     epilog_cpu_s: float = 0.0
     """What the epilog read itself. The agent's own last reading, which comes after it, may find the same seconds."""
     over: bool = False
@@ -54,6 +57,7 @@ class ReportBatch:
     opened: tuple[JobOpened, ...] = ()
     closed: tuple[JobClosed, ...] = ()
     usage: tuple[JobUsage, ...] = ()
+    progress: tuple[ReportedProgress, ...] = ()
     revisions: dict[RunKey, int] = field(default_factory=dict)
     events: frozenset[tuple[RunKey, str]] = frozenset()
     """Which openings and closings are among the news."""
@@ -173,6 +177,7 @@ class RunRecords:
             opened=tuple(r.opened for r in stale if r.opened and (r.key, "open") in events),
             closed=tuple(r.closed for r in stale if r.closed and (r.key, "close") in events),
             usage=tuple(r.usage.record(r.opened) for r in stale if r.usage and r.opened),
+            progress=tuple(r.progress.record(r.opened) for r in stale if r.progress and r.opened),
             revisions={run.key: run.revision for run in stale},
             events=frozenset(events),
         )

@@ -11,6 +11,8 @@ import pynvml  # type: ignore[import-untyped]  # nvidia-ml-py ships no types
 _MIB = 1 << 20
 CPU_WORDS = 16
 """Of 64 CPUs each."""
+VOLTA = 7
+"""Major compute capability."""
 REOPEN_AFTER_S = 30.0
 """A driver may be reloaded or appear later: it is looked for again after this long."""
 
@@ -91,6 +93,14 @@ class Gpus:
             return frozenset()
         return frozenset(found)
 
+    def verdicts_on_mps(self, now_s: float) -> dict[int, str]:
+        """Of every GPU why NVIDIA MPS cannot share it, or an empty text; nothing where the driver does not answer."""
+        self.open(now_s)
+        try:
+            return {index: _obstacle_to_mps(handle) for index, handle in self._by_index.items()}
+        except pynvml.NVMLError:
+            return {}
+
     def close(self) -> None:
         """Release NVML."""
         if self._open:
@@ -100,6 +110,20 @@ class Gpus:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError as error:
                 self.fault = f"NVML cannot be released: {error}"
+
+
+def _obstacle_to_mps(handle: Any) -> str:
+    """A daemon is over all GPUs, and jobs without MPS are beside it: both need the mode in which a GPU takes everybody."""
+    mode = pynvml.nvmlDeviceGetComputeMode(handle)
+    if mode != pynvml.NVML_COMPUTEMODE_DEFAULT:
+        return "its compute mode is not DEFAULT: nvidia-smi -c DEFAULT"
+    if pynvml.nvmlDeviceGetCudaComputeCapability(handle)[0] < VOLTA:
+        return "it is older than Volta: MPS has no limits there"
+    try:
+        in_mig_mode = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except pynvml.NVMLError_NotSupported:
+        in_mig_mode = False
+    return "it is in MIG mode: nvidia-smi -mig 0" if in_mig_mode else ""
 
 
 def _handles() -> list[tuple[int, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from slurm_soda.agent.sampling.progress_files import PROGRESS_DIRECTORY
 from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
 from slurm_soda.agent.settings.memory import MemorySettings
 from slurm_soda.agent.settings.network import NetworkSettings
@@ -63,6 +64,8 @@ class AgentConfig:
     spool: str = SPOOL_DIRECTORY
     spool_files: int = MAX_FILES
     cgroup_root: str = CGROUP_ROOT
+    progress: str = PROGRESS_DIRECTORY
+    """Where jobs tell how far they are, each owner's in a directory of his own."""
     log_level: str = "info"
     state: str = STATE_DIRECTORY
     """Where controllers record their limits before they set them: root's, and kept over a restart of the agent."""

@@ -198,12 +198,12 @@ class ReportWriter:
             *earlier, rest = split_report(report, MAX_RECORDS_PER_COMMIT)
             for part in earlier:
                 with self._transaction() as session:
-                    store_records(session, part)
+                    store_records(session, part, self._guests.co_runners_of)
             last.append(rest)
         now_s = self._clock.now_s()
         with self._transaction() as session:
             for report in last:
-                store_report(session, report, now_s)
+                store_report(session, report, now_s, self._guests.co_runners_of)
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:

@@ -14,11 +14,16 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.learning.stored_profiles import iteration_time_of
+from slurm_soda.daemon.sharing.observed_pairs import own_alone_s
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
 from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
+from slurm_soda.daemon.store.progress import paces_of, progress_of
+from slurm_soda.daemon.store.shares import open_shares, shares_of
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import (
     Action,
     AgentHeartbeat,
@@ -31,6 +36,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     Standby,
     VainPreemption,
 )
+from slurm_soda.daemon.store.tables.sharing import ShareRow
 
 OPERATOR = Viewer("")
 """Somebody from whom nothing is private."""
@@ -76,6 +82,8 @@ class StatusView:
     nodes: Sequence[AgentHeartbeat]
     standbys: Sequence[Standby] = ()
     """Controllers whose sodads wait to take over, or waited when they last showed life."""
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """Shares that are not over by phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,15 @@ class JobListView:
     jobs: Sequence[Job]
     more: bool
     """Some were left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class AloneTime:
+    """Time of an iteration of a job alone."""
+
+    iteration_s: float
+    by: str
+    """``itself``, or where it is known from of jobs of its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +125,15 @@ class JobDetailView:
     """How searches for its cores ended, by time."""
     run_time: RunTimePrediction | None = None
     """What was expected of its run time when it came."""
+    progress: Sequence[JobProgressRow] = ()
+    """What its runs said of their progress, first to last."""
+    paces: Sequence[JobPaceRow] = ()
+    """How fast its runs were, alone and beside others."""
+    alone: AloneTime | None = None
     vain_preemptions: Sequence[VainPreemption] = ()
     """Of its owner's requests for as many GPUs, those for which others were preempted in vain."""
+    shares: Sequence[ShareRow] = ()
+    """In which it is or was a guest, or is a host; oldest first."""
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -153,6 +177,7 @@ def status_view(
         changes=queries.action_counts(session, since_s),
         nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
         standbys=queries.standbys(session),
+        shares=dict(sorted(Counter(share.phase for share in open_shares(session)).items())),
     )
 
 
@@ -184,6 +209,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         return JobDetailView(top, None)
     own = queries.LiveJobSummary(job.state, job.gpus, job.note).position
     waiting = [other for other in queries.live_job_summaries(session) if other.state == "PENDING"]
+    paces = paces_of(session, job)
     before = [other for other in waiting if 0 <= other.position < own]
     return JobDetailView(
         head=top,
@@ -197,5 +223,20 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         cpu_proposal=proposal_of(session, job.job_id, job.submit_s),
         cpu_fits=fits_of(session, job.job_id, job.submit_s),
         run_time=run_time_prediction_of(session, job.id),
+        progress=progress_of(session, job),
+        paces=paces,
+        alone=_alone_time(session, job, paces),
         vain_preemptions=queries.vain_preemptions_like(session, job),
+        shares=shares_of(session, job.job_id, job.submit_s),
     )
+
+
+def _alone_time(session: Session, job: Job, paces: Sequence[JobPaceRow]) -> AloneTime | None:
+    """Asked only of jobs that told their progress beside others."""
+    own = own_alone_s(paces)
+    if own is not None:
+        return AloneTime(own, "itself")
+    if not any(pace.co_runners for pace in paces):
+        return None
+    told = iteration_time_of(session, job)
+    return None if told is None or told.value <= 0 else AloneTime(told.value, told.source.name.lower())

@@ -111,9 +111,7 @@ class CycleRunner:
             acts, problems = False, (*effective.problems, slurm_state.no_order)
             effective = replace(effective, mode="advise", problems=problems)
         with watch("decide"):
-            # No guest can be started yet: what would share GPUs is decided where nothing of it is carried out.
-            shares = effective.mode == "advise"
-            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts, shares=shares)
+            snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
@@ -123,7 +121,8 @@ class CycleRunner:
             actor.send(state, recorded, result, watch, still_wanted)
         with watch("record"):
             report = cycle_report(result, state, effective, self.settings.cycle, acts=acts)
-            self._recorder.close(result, state, effective, report, watch, problems_elsewhere=self.problems())
+            elsewhere = [*filter(None, (observer.sharing.problem,)), *self.problems()]
+            self._recorder.close(result, state, effective, report, watch, problems_elsewhere=elsewhere)
             state.preemptions.drop_over()
             state.shares.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)

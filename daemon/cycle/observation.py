@@ -23,7 +23,7 @@ class SnapshotReader:
         self._accounting_lookup = context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
-        self._sharing, self._guests = SharingSnapshotReader(context.store), context.guests
+        self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
 
     def read(
         self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
@@ -38,7 +38,7 @@ class SnapshotReader:
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
-            self._guests.note(slurm_state.jobs, slurm_state.allocations)
+            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s, mps=sharing.mps)
             job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(
@@ -58,14 +58,12 @@ class SnapshotReader:
         *,
         asks: bool,
         acts: bool,
-        shares: bool,
     ) -> ClusterSnapshot:
         """What the stages of the decision see.
 
         Args:
-            asks: Slurm may be asked for details of single jobs.
+            asks: something is decided, so Slurm may be asked for details of single jobs.
             acts: changes may be sent, so that it matters what became of earlier ones.
-            shares: the policy may let jobs share GPUs, since nothing of what it decides is carried out.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
         preemptions = state.preemptions
@@ -85,10 +83,11 @@ class SnapshotReader:
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
-        if not shares:
+        if not asks:
             return snapshot
         with watch("decide.sharing"):
-            return self._sharing.fill(snapshot, slurm_state, settings.sharing)
+            self.sharing.why_not_guest = state.shares.why_not_guest
+            return state.shares.keep_apart(self.sharing.fill(snapshot, slurm_state, settings.sharing))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

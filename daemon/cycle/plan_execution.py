@@ -91,14 +91,14 @@ class PlanExecutor:
         ordinary: list[JobChange] = []
         if plan is not None:
             ordinary, plan = self._waiting_changes(state, snapshot, plan)
-        joins = [] if plan is None else shares.begin(plan, slurm_state, state.job_cache, preemptions)
+        joins = shares.begin(plan if acts else None, slurm_state, state.job_cache, preemptions)
         planned = len(share_steps) + len(steps) + len(begun) + len(joins) + len(ordinary)
         if not acts:
-            begun, joins, ordinary = [], [], []
+            begun, ordinary = [], []
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps, share_steps = steps + begun, share_steps + joins
-        urgent = [step.change for step in (*share_steps, *preemption_steps)]
+        urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
         admitted = self._limits.admit(urgent, ordinary, at.steady_s)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}

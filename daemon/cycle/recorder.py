@@ -220,7 +220,7 @@ class CycleRecorder:
             if result.plan is not None:
                 shares = describe_shares(result.plan, result.snapshot)
                 for job_id, why in state.shares.refusals.items():
-                    shares.setdefault(job_id, {})["refused"] = why
+                    shares.setdefault(job_id, {"no_guest": why})["refused"] = why
                 state.notes.write(session, result.plan.notes, job_cache.jobs, shares)
             facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
             # Its columns come last, so that the timings are nearly whole.

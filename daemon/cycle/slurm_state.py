@@ -56,7 +56,7 @@ class SlurmState:
     tiers: Mapping[str, int] = field(default_factory=dict)
     """PriorityTier of partitions; empty where no two of them have waiting jobs."""
     waiting: Mapping[int, WaitingJob] | None = None
-    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for them.
+    """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for or joined by them.
     Nobody is preempted for a job that is missing either: for none where Slurm did not answer."""
     node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
     no_order: str = ""
@@ -118,6 +118,12 @@ def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:
     return waits and any(job.state == "RUNNING" and job.gpus and is_preemptible(job) for job in jobs.values())
 
 
+def _may_join(jobs: Mapping[int, SlurmJob]) -> bool:
+    """Whether GPU jobs wait beside others that run: a guest is sent to nodes by name, so what else it asks for counts."""
+    waits = any(job.state == "PENDING" and job.gpus for job in jobs.values())
+    return waits and any(job.state == "RUNNING" and job.gpus for job in jobs.values())
+
+
 @dataclass(slots=True)
 class SlurmReader:
     """Reads Slurm; remembers what multi-node runs hold, which Slurm tells only run by run."""
@@ -156,7 +162,7 @@ class SlurmReader:
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
-            waiting = self._waiting() if asks and _may_preempt(jobs) else None
+            waiting = self._waiting() if asks and (_may_preempt(jobs) or (devices and _may_join(jobs))) else None
         return SlurmState(
             at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags, no_order
         )

@@ -17,7 +17,7 @@ from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals, usage_by_job
 from slurm_soda.daemon.store.queries import belongs_to
-from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
+from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.policies.run_times.owners import median_over_owners, weighted_median
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
@@ -128,13 +128,23 @@ def common_values(session: Session, kind: JobKind, now_s: float) -> list[Profile
     values = []
     for quantity in LEARNED_QUANTITIES:
         rows = stored.owners_values(session, _kind_columns(kind), quantity, Source.MEASURED)
-        level = median_over_owners([row.value for row in rows])
-        if level is not None:
-            typical = median(abs(row.value - level) for row in rows)
-            estimate = Estimate(level, expected_deviation([level + typical] * len(rows), level), Source.MEASURED)
-            jobs, origin = sum(row.observations for row in rows), f"median of {len(rows)} owners"
-            values.append(ProfileValue(ProfileSubject(kind), quantity, estimate, jobs, origin, now_s))
+        value = median_value(rows, ProfileSubject(kind), quantity, now_s)
+        if value is not None:
+            values.append(value)
     return values
+
+
+def median_value(
+    rows: Sequence[ProfileValueRow], subject: ProfileSubject, quantity: str, now_s: float
+) -> ProfileValue | None:
+    """The median of values, one an owner, with the owners' median distance from it; ``None`` from too few."""
+    level = median_over_owners([row.value for row in rows])
+    if level is None:
+        return None
+    typical = median(abs(row.value - level) for row in rows)
+    estimate = Estimate(level, expected_deviation([level + typical] * len(rows), level), Source.MEASURED)
+    jobs, origin = sum(row.observations for row in rows), f"median of {len(rows)} owners"
+    return ProfileValue(subject, quantity, estimate, jobs, origin, now_s)
 
 
 def _kind_columns(kind: JobKind) -> dict[str, str | int]:

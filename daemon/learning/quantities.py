@@ -50,6 +50,7 @@ QUANTITIES: Mapping[str, ProfileQuantity] = MappingProxyType({
         ProfileQuantity("restart_s", "s", "time without progress when a job starts again"),
         ProfileQuantity("migration_s", "s", "time without progress when a job moves to another GPU"),
         ProfileQuantity("xi", "", "iteration time beside another job over that alone", low=1.0, pair=True),
+        ProfileQuantity("xi_time_slicing", "", "the same where they take turns on the GPU, without MPS", low=1.0, pair=True),
         ProfileQuantity("fits", "", "whether both fit into the memory of one GPU: 1 or 0", pair=True, yes_or_no=True),
         ProfileQuantity("device_mib", "MiB", "memory of a GPU of this type", low=1.0, high=MAX_MIB, of_gpu=True),
     )

@@ -234,15 +234,23 @@ def _after_requeue(
 
 
 def _release_cause(active_preemption: ActivePreemption, job: SlurmJob, context: PreemptionContext) -> str:
-    """Why the job competes again; empty while it must not take its GPUs back from the jobs it made way for."""
+    """Why the job competes again; empty while it must not take its GPUs back from the jobs it made way for.
+
+    One that left for nobody, such as a guest that was parted from its host, starts again when the plan wants it. While a
+    request still names the GPUs of a host, its start would be beside that host again: Slurm's own wait goes on until the
+    request is restored.
+    """
+    for_jobs = active_preemption.for_jobs
+    if job.shared_gpus:
+        return ""
     if context.wanted:
         return "the plan starts it"
     if not context.may_begin:
         return "sodad no longer enforces"
-    if not any(job_id in context.waiting for job_id in active_preemption.for_jobs):
+    if for_jobs and not any(job_id in context.waiting for job_id in for_jobs):
         return "the jobs it made way for no longer wait for its places"
     if has_made_way(active_preemption, job, context):
-        return f"it made way for {context.release_after_s:g} s"
+        return f"it {'made way' if for_jobs else 'has waited'} for {context.release_after_s:g} s"
     return ""
 
 

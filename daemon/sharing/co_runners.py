@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_soda.daemon.store.progress import CoRunners, RunId, co_runners_name
+from slurm_soda.daemon.store.tables.progress import MAX_CO_RUNNERS_LENGTH
 from slurm_soda.slurm_ext.client import Allocation, SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
@@ -37,14 +39,47 @@ def find_sharing_jobs(jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Al
     }
 
 
+def find_co_runners(
+    jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]
+) -> dict[RunId, tuple[RunId, ...]]:
+    """Who is with each running job on a GPU: empty for one that is alone. Jobs of which nobody can tell are left out."""
+    running = [job for job in jobs.values() if job.gpus and job.state == "RUNNING"]
+    sharing = find_sharing_jobs(jobs, allocations)
+    places = {
+        RunId(job.job_id, job.restarts): _devices_by_node(job, allocations.get(job.job_id))
+        for job in jobs.values()
+        if job.job_id in sharing
+    }
+    found: dict[RunId, tuple[RunId, ...]] = {}
+    for job in running:
+        run = RunId(job.job_id, job.restarts)
+        if job.job_id not in sharing:
+            found[run] = ()
+        elif places[run] and all(devices is not None for node in places[run] for devices in _on_node(places, node)):
+            others = (other for other in places if other != run and _are_together(places[run], places[other]))
+            found[run] = tuple(sorted(others))
+    return {run: others for run, others in found.items() if len(co_runners_name(others)) <= MAX_CO_RUNNERS_LENGTH}
+
+
 @dataclass(slots=True)
 class GuestsByNode:
-    """The guests of the last cycle, for other threads: what is here is only ever replaced as a whole."""
+    """Who shared GPUs in the last cycle, for other threads: what is here is only ever replaced as a whole."""
 
     by_node: Mapping[str, tuple[GuestGpus, ...]] = field(default_factory=dict)
+    """The guests."""
+    co_runners_of: Mapping[RunId, CoRunners] = field(default_factory=dict)
+    """Of all running jobs with GPUs, as far as it is known."""
 
-    def note(self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]) -> None:
-        """Take in one reading."""
+    def note(
+        self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation], now_s: float, *, mps: bool
+    ) -> None:
+        """Take in one reading; ``mps``: those that share do it under MPS."""
+        before, co_runners_of = self.co_runners_of, {}
+        for run, others in find_co_runners(jobs, allocations).items():
+            co_runners = before.get(run)
+            same = co_runners is not None and co_runners.others == others
+            co_runners_of[run] = co_runners if co_runners is not None and same else CoRunners(others, now_s, mps)
+        self.co_runners_of = co_runners_of
         found: dict[str, list[GuestGpus]] = defaultdict(list)
         for job_id, held in allocations.items():
             for on in held if jobs[job_id].shared_gpus else ():
@@ -65,6 +100,14 @@ def _devices_by_node(job: SlurmJob, held: Allocation | None) -> dict[str, frozen
         return dict.fromkeys(expand_hosts(job.node_names))
     except SodaError:
         return {}
+
+
+def _on_node(places: Mapping[RunId, Mapping[str, frozenset[int] | None]], node: str) -> list[frozenset[int] | None]:
+    return [devices[node] for devices in places.values() if node in devices]
+
+
+def _are_together(one: Mapping[str, frozenset[int] | None], other: Mapping[str, frozenset[int] | None]) -> bool:
+    return any(node in other and _meet(devices, other[node]) for node, devices in one.items())
 
 
 def _meet(devices: frozenset[int] | None, others: frozenset[int] | None) -> bool:

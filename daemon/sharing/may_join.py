@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
-from slurm_soda.policies.cpu_fit.limits import binding_limit
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits, binding_limit
 from slurm_soda.policies.pipeline.actions import JoinGpus
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -25,12 +25,15 @@ def consents(job: SlurmJob, settings: SharingSettings) -> bool:
     return job.gpus > 0 and (settings.consent_by_default if said is None else said)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JoinChecks:
     """What is asked of Slurm about a job before it becomes a guest."""
 
     client: SlurmClient
     limits: LimitsLookup
+    _known: AccountingLimits | None = None
+    _bound: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    """By user, account and QOS, what :attr:`_known` says of their jobs."""
 
     def why_not(
         self, action: JoinGpus, job: SlurmJob, hosts: Sequence[SlurmJob], settings: SharingSettings, steady_s: float
@@ -48,8 +51,13 @@ class JoinChecks:
 
     def why_bound(self, job: SlurmJob, steady_s: float) -> str:
         """A limit of accounting that would not stop it as a guest; empty: none."""
-        known = self.limits.current(steady_s)
+        known = self.limits.current(steady_s)  # asks beside the cycle
         if known is None:
             return "limits of accounting are not known now"
-        limit = binding_limit(known, job.user, job.account, job.qos, gpus=True)
+        if known is not self._known:
+            self._known, self._bound = known, {}
+        whose = (job.user, job.account, job.qos)
+        if whose not in self._bound:
+            self._bound[whose] = binding_limit(known, *whose, gpus=True)
+        limit = self._bound[whose]
         return f"as a guest it would pass a limit: {limit}" if limit else ""

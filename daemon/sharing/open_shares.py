@@ -13,8 +13,9 @@ from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.sharing.guest_reader import GuestReader, adopted_share
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share
-from slurm_soda.daemon.sharing.pair_pauses import PairPauses
+from slurm_soda.daemon.sharing.pair_pauses import EDITED, PairPauses
 from slurm_soda.daemon.sharing.share_state import (
     RUNNING_STATES,
     SeenShare,
@@ -29,21 +30,19 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.shares import ended_shares, load_shares, parted_pairs
 from slurm_soda.policies.pipeline.actions import JoinGpus, ResizeRequest, RouteJob
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmError
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
-from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
-from slurm_soda.slurm_ext.read.shown_request import shown_request
-from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord, parse_guest_record
-from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
+from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
+from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 
 RETRY_AFTER_S = 1.0
 """Pause after Slurm refused a step; doubles up to :data:`MAX_RETRY_S`."""
 MAX_RETRY_S = 60.0
-ASK_STRANGERS_EVERY_S = 60.0
-"""A guest that no share is of, and that carries no record, is asked about again after so long."""
 PAUSES_FOR_S = 86_400.0
 """A share that failed longer ago makes no pause longer."""
 
@@ -68,10 +67,12 @@ class OpenShares:
     pauses: PairPauses = field(default_factory=PairPauses)
     refusals: dict[int, str] = field(default_factory=dict)
     """Why jobs that the last plan would let join did not, by id."""
-    _records: Mapping[int, GuestRecord | None] = field(default_factory=dict)
-    """What this cycle's guests carry in Extra; ``None``: no record that can be read."""
-    _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Guests of nobody's, by id and restart count, with when they are asked about again."""
+    _reader: GuestReader = field(init=False)
+    _steady_s: float = 0.0
+    """Of the last reading of Slurm."""
+
+    def __post_init__(self) -> None:
+        self._reader = GuestReader(self.client)
 
     @property
     def under_way(self) -> bool:
@@ -91,52 +92,27 @@ class OpenShares:
     def observe(self, jobs: Mapping[int, SlurmJob], at: Instant, job_cache: JobCache) -> None:
         """Read what guests carry where it matters, and take up those of which no share is known."""
         self.pauses.keep(jobs)
-        ours = [share.guest for share in self.by_guest.values() if _is_listed(jobs.get(share.guest), share)]
-        strangers = [job for job in jobs.values() if self._is_strange(job, at.steady_s)]
-        present = {(job.job_id, job.restarts) for job in jobs.values() if job.shared_gpus}
-        self._strangers = {key: again_s for key, again_s in self._strangers.items() if key in present}
-        asked = [*ours, *(job.job_id for job in strangers)]
-        self._records = {}
-        if not asked:
-            return
-        try:
-            told = read_guest_records(self.client, asked)
-        except SlurmError as error:
-            log(logging.WARNING, "guest-records-not-read", error=error)
-            return
-        self._records = {
-            job_id: record if isinstance(record := told.get(job_id), GuestRecord) else None for job_id in asked
-        }
-        for job in strangers:
-            record = self._records.get(job.job_id)
-            if record is None:
-                self._strangers[job.job_id, job.restarts] = at.steady_s + ASK_STRANGERS_EVERY_S
-            else:
-                self._adopt(job, record, at, job_cache)
+        self._steady_s = at.steady_s
+        for job, record in self._reader.read(jobs, self.by_guest, at.steady_s):
+            log(logging.WARNING, "guest-adopted", job=job.job_id, hosts=record.hosts)
+            deadline_s = at.steady_s + self.settings.start_within_s
+            submit_s = job_cache.submit_s(job.job_id)
+            self.by_guest[job.job_id] = adopted_share(
+                job, record, at, gres=self.settings.gres, submit_s=submit_s, deadline_s=deadline_s
+            )
 
-    def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
-        if not job.shared_gpus or job.state in ENDED_STATES or job.job_id in self.by_guest:
-            return False
-        return steady_s >= self._strangers.get((job.job_id, job.restarts), float("-inf"))
+    def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
+        """Why a waiting job's request is not made that of a guest, whoever its host would be; empty if it may be."""
+        if self.pauses.is_edited(job.job_id, self._steady_s):
+            return EDITED
+        return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
 
-    def _adopt(self, job: SlurmJob, record: GuestRecord, at: Instant, job_cache: JobCache) -> None:
-        """Follow a guest that Slurm shows and the store does not know, by what it carries."""
-        shown = shown_request(job)
-        came_back = job.state == "PENDING" and job.restarts > 0 and job.waits_for_begin_time(at.now_s)
-        log(logging.WARNING, "guest-adopted", job=job.job_id, hosts=record.hosts)
-        self.by_guest[job.job_id] = Share(
-            guest=job.job_id,
-            submit_s=job_cache.submit_s(job.job_id),
-            restart=job.restarts - came_back,
-            nodes=_nodes_of(job),
-            record=record,
-            wrote={name: shown.get(name, "") for name in record.undo},
-            phase="rewritten" if job.state == "PENDING" else "started",
-            created_s=at.now_s,
-            deadline_s=at.steady_s + self.settings.start_within_s,
-            started_s=None if job.state == "PENDING" else job.start_s,
-            why="found in Slurm, with its record, by a sodad that did not know of it",
-        )
+    def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing."""
+        if not isinstance(snapshot, SharingSnapshot):
+            return snapshot
+        apart = tuple(self.pauses.standing(self._steady_s))
+        return replace(snapshot, sharing=replace(snapshot.sharing, apart=apart))
 
     def advance(
         self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions
@@ -158,8 +134,8 @@ class OpenShares:
                 guest=guest,
                 hosts={host: jobs[host] for host in share.hosts if host in jobs},
                 nodes=nodes,
-                record_told=share.guest in self._records,
-                record=self._records.get(share.guest),
+                record_known=share.guest in self._reader.records,
+                record=self._reader.records.get(share.guest),
                 now_s=at.now_s,
                 steady_s=at.steady_s,
                 off=self._why_off(guest, acts=acts),
@@ -196,11 +172,13 @@ class OpenShares:
         return before != (share.phase, share.end, share.why, share.restart)
 
     def begin(
-        self, plan: Plan, slurm_state: SlurmState, job_cache: JobCache, preemptions: ActivePreemptions
+        self, plan: Plan | None, slurm_state: SlurmState, job_cache: JobCache, preemptions: ActivePreemptions
     ) -> list[ShareStep]:
         """The plan's new shares, each with its update; :meth:`adopt` those that the change limits let through."""
         begun: list[ShareStep] = []
         self.refusals = {}
+        if plan is None:
+            return begun
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         touched = {action.job_id for action in plan.actions if isinstance(action, ResizeRequest | RouteJob)}
         leaving = {*preemptions.by_job, *(action.job_id for action in plan.preempts)}
@@ -221,7 +199,10 @@ class OpenShares:
             if why or job is None:
                 self.refusals[action.job_id] = why
                 continue
-            begun.append(self._begin(action, job, jobs, job_cache, at))
+            try:
+                begun.append(self._begin(action, job, jobs, job_cache, at))
+            except SlurmReplyError as error:
+                self.refusals[action.job_id] = str(error)
         return begun
 
     def _begin(
@@ -295,25 +276,10 @@ class OpenShares:
             read = self.by_guest.get(guest)
             if read is not None and read.pk == known.pk:
                 read.deadline_s, read.retry_s = known.deadline_s, known.retry_s
-        self._strangers = before._strangers
 
     def drop_over(self) -> None:
         """Stop following those that are over."""
         self.by_guest = {guest: share for guest, share in self.by_guest.items() if share.phase != "over"}
-
-
-def _is_listed(guest: SlurmJob | None, share: Share) -> bool:
-    """Whether it matters what the guest carries now."""
-    return (
-        guest is not None and guest.state not in ENDED_STATES and not (guest.shared_gpus and share.phase == "started")
-    )
-
-
-def _nodes_of(job: SlurmJob) -> tuple[str, ...]:
-    try:
-        return tuple(expand_hosts(job.node_names or job.req_node_names))
-    except SlurmError:
-        return ()
 
 
 def _change(share: Share, decision: ShareDecision) -> JobChange:

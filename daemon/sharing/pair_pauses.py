@@ -15,6 +15,8 @@ SHORT_RUN_S = 60.0
 ANY_HOST = 0
 """Stands for all hosts: who edits the request of a guest does not want it to be one."""
 
+EDITED = "its request was changed while it waited as a guest"
+
 
 @dataclass(frozen=True, slots=True)
 class _Pause:
@@ -34,7 +36,7 @@ class PairPauses:
         """A share is over, at an instant."""
         if share.end == "parted":
             self.apart |= {(min(share.guest, host), max(share.guest, host)) for host in share.hosts}
-        elif share.end == "owner":
+        elif share.end in ("owner", "withdrawn"):
             self._by_pair[share.guest, ANY_HOST] = _Pause(1, steady_s + MAX_PAUSE_S)
         elif share.end in FAILED_ENDS or (share.end == "revoked" and _was_short(share)):
             for host in share.hosts:
@@ -42,9 +44,8 @@ class PairPauses:
 
     def why_not(self, guest: int, hosts: Collection[int], steady_s: float) -> str:
         """Why these do not share now; empty: they may."""
-        own = self._by_pair.get((guest, ANY_HOST))
-        if own is not None and steady_s < own.until_s:
-            return "its request was changed while it waited as a guest"
+        if self.is_edited(guest, steady_s):
+            return EDITED
         for host in hosts:
             if (min(guest, host), max(guest, host)) in self.apart:
                 return f"it was parted from job {host}, and is not put beside it again"
@@ -54,8 +55,20 @@ class PairPauses:
                 return f"it failed to share with job {host} {times}; next attempt in {pause.until_s - steady_s:.0f} s"
         return ""
 
+    def standing(self, steady_s: float) -> list[tuple[int, int]]:
+        """Pairs that do not share now, the smaller id first."""
+        paused = {(min(pair), max(pair)) for pair, pause in self._by_pair.items() if steady_s < pause.until_s}
+        return sorted(pair for pair in paused | self.apart if pair[0] != ANY_HOST)
+
+    def is_edited(self, guest: int, steady_s: float) -> bool:
+        """Whether its request was changed while it waited as a guest, a short time ago."""
+        own = self._by_pair.get((guest, ANY_HOST))
+        return own is not None and steady_s < own.until_s
+
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget pairs of which one is no longer listed."""
+        if not (self._by_pair or self.apart):
+            return
         listed = {*job_ids, ANY_HOST}
         self._by_pair = {pair: pause for pair, pause in self._by_pair.items() if listed.issuperset(pair)}
         self.apart = {pair for pair in self.apart if listed.issuperset(pair)}

@@ -83,7 +83,7 @@ class SeenShare:
     guest: SlurmJob | None
     hosts: Mapping[int, SlurmJob]
     nodes: Mapping[str, SlurmNode]
-    record_told: bool
+    record_known: bool
     """Slurm was asked for the guest's record, and answered."""
     record: GuestRecord | None
     """The record in the guest's Extra; ``None``: none that can be read."""
@@ -135,7 +135,7 @@ def _running(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
 
 def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     ours = still_ours(share, guest)
-    has_record = seen.record is not None if seen.record_told else bool(ours)
+    has_record = seen.record is not None if seen.record_known else bool(ours)
     if not ours and not has_record:
         return _restored(share, guest, seen)
     if guest.restarts > share.restart:
@@ -143,7 +143,7 @@ def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
         return _undo(share, guest, seen, "revoked", f"the guest gave up its place: {ended_by}")
     if share.phase == "parting":
         return _undo(share, guest, seen, share.end or "withdrawn", share.why)
-    if ours != share.changed or (seen.record_told and seen.record != share.record):
+    if ours != share.changed or (seen.record_known and seen.record != share.record):
         return _not_whole(share, guest, seen)
     end, why = _cause_to_undo(share, seen)
     return _undo(share, guest, seen, end, why) if end else ShareDecision("rewritten")
@@ -203,7 +203,7 @@ def _undo(share: Share, guest: SlurmJob, seen: SeenShare, end: ShareEnd, why: st
     """Give back what is still as we wrote it; what the owner wrote since stays."""
     ours = still_ours(share, guest)
     restore = {name: value for name, value in share.record.undo.items() if name in ours}
-    foreign = seen.record_told and seen.record is None
+    foreign = seen.record_known and seen.record is None
     return ShareDecision(
         "parting",
         send="unshare",

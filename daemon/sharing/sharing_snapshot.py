@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,21 +15,37 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
+from slurm_soda.daemon.sharing.may_join import consents
+from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
-from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle
+from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import normalised_kind
 from slurm_soda.policies.sharing.plan import SharingPlan, list_co_runners
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobTable
-from slurm_soda.slurm_ext.client import Allocation, SlurmJob, SlurmNode
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, JobTable
+from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.read.job_states import policy_state
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
+NOT_REQUEUED = "only a batch job of one piece that Slurm may requeue can be one"
 KNOWN_FOR_S = 60.0
 """What is known of kinds of jobs is read again so often; learning and imports are slower."""
+
+
+WhyNotGuest = Callable[[SlurmJob, WaitingJob | None], str]
+"""Why a waiting job's request cannot be made that of a guest, by what Slurm tells of it; empty if it can."""
+
+
+def _no_obstacle(_job: SlurmJob, _request: WaitingJob | None) -> str:
+    return ""
 
 
 @dataclass(slots=True)
@@ -37,6 +53,10 @@ class SharingSnapshotReader:
     """Adds what a policy must know to share GPUs; keeps what the store knows of kinds for a while."""
 
     store: Store
+    guests: GuestsByNode = field(default_factory=GuestsByNode)
+    why_not_guest: WhyNotGuest = _no_obstacle
+    problem: str = ""
+    """Why nothing is shared although the site has set it up, at the last snapshot."""
     _known: KindProfiles | None = None
     _read_again_s: float = -math.inf
     """By the steady clock."""
@@ -47,10 +67,12 @@ class SharingSnapshotReader:
 
         Pools divide a snapshot, and nobody divides single GPUs: with pools in force nothing is shared.
         """
-        if not settings.partitions or members_of(snapshot) is not None:
+        self.problem = why_pools_exclude(settings, pools_in_force=members_of(snapshot) is not None)
+        if not settings.partitions or self.problem:
             return snapshot
         try:
-            return self._filled(snapshot, slurm_state, settings)
+            filled = self._filled(snapshot, slurm_state, settings)
+            return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
                 self._failing = repr(error)
@@ -59,61 +81,37 @@ class SharingSnapshotReader:
             return snapshot
 
     def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
-        known = self._read_known(slurm_state.steady_s)
+        known = self._read_known(slurm_state.steady_s, mps=settings.mps)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
-        devices = find_devices(snapshot, records, slurm_state.nodes, slurm_state.allocations, known)
+        reading = DeviceReader(snapshot, records, slurm_state.nodes, slurm_state.allocations, settings.gres)
+        devices, guests = reading.find_devices(known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)
+        sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, guests, devices))
+        sharing = self._with_obstacles(sharing, records, slurm_state.waiting or {})
         jobs = snapshot.jobs.with_columns(alloc_gpus=_gpus_by_entry(snapshot.jobs, devices))
+        nodes = without_guests(snapshot.nodes, snapshot, guests)
         self._failing = ""
-        return assemble_sharing_snapshot(replace(snapshot, jobs=jobs), devices, sharing, known)
+        return assemble_sharing_snapshot(replace(snapshot, jobs=jobs, nodes=nodes), devices, sharing, known, SLURM)
 
-    def _read_known(self, steady_s: float) -> KindProfiles:
+    def _with_obstacles(
+        self, sharing: SharingJobs, records: Sequence[SlurmJob], waiting: Mapping[int, WaitingJob]
+    ) -> SharingJobs:
+        """Asked of those only that would share."""
+        told = [
+            self.why_not_guest(record, waiting.get(record.job_id)) if shares and record.state == "PENDING" else ""
+            for record, shares in zip(records, sharing.shares.tolist(), strict=True)
+        ]
+        obstacles = sorted(set(told) - {""})
+        number = {"": -1, **{text: at for at, text in enumerate(obstacles)}}
+        obstacle = np.array([number[text] for text in told], dtype=np.int64)
+        return replace(sharing, obstacle=obstacle, obstacles=tuple(obstacles))
+
+    def _read_known(self, steady_s: float, *, mps: bool) -> KindProfiles:
         if self._known is None or steady_s >= self._read_again_s:
             with self.store.read() as session:
-                self._known = read_kind_profiles(session)
+                self._known = read_kind_profiles(session, mps=mps)
             self._read_again_s = steady_s + KNOWN_FOR_S
         return self._known
-
-
-def find_devices(
-    snapshot: ClusterSnapshot,
-    records: Sequence[SlurmJob],
-    nodes: Sequence[SlurmNode],
-    allocations: Mapping[int, Allocation],
-    known: KindProfiles,
-) -> GpuDevices:
-    """Who holds which GPU. Those that are in use, and of which Slurm did not tell by whom, are nobody's to give away.
-
-    ``records`` are those of the job table, ``nodes`` those of the node table, in their order.
-    """
-    holders, row_of = GpuHolders(snapshot.nodes.gpus), {node.name: row for row, node in enumerate(nodes)}
-    first, dark = holders.first.tolist(), set()
-    for record in records:
-        held: list[int] = []
-        for on in allocations.get(record.job_id, ()) if record.state != "PENDING" else ():
-            row = row_of.get(on.node)
-            if row is None:
-                continue
-            if on.devices is None or max(on.devices, default=-1) >= nodes[row].gpus:
-                dark.add(row)
-                continue
-            held += (first[row] + index for index in on.devices)
-        if held:
-            holders.take(record.job_id, tuple(sorted(held)))
-    unavailable = np.zeros(len(holders), dtype=np.bool_)
-    told = {gpu_type: known.device_mib(gpu_type) for gpu_type in {node.gpu_type for node in nodes}}
-    by_type = {gpu_type: math.inf if found is None else found.value for gpu_type, found in told.items()}
-    memory_mib = np.full(len(holders), np.inf)
-    for row, node in enumerate(nodes):
-        span = slice(first[row], first[row + 1])
-        if node.gpus_in_use is None or row in dark:
-            unavailable[span] = True
-        else:
-            unavailable[[first[row] + index for index in node.gpus_in_use]] = True
-        memory_mib[span] = by_type[node.gpu_type]
-    devices = holders.devices(snapshot.jobs.job_id.tolist(), memory_mib)
-    unavailable[devices.held] = False
-    return replace(devices, unavailable=unavailable)
 
 
 def describe_jobs(
@@ -123,7 +121,9 @@ def describe_jobs(
     known: KindProfiles,
     settings: SharingSettings,
 ) -> SharingJobs:
-    """What the jobs of the table are, and whether their owners let them share. No job runs with a sub-batch yet."""
+    """What the jobs of the table are, and whether their owners let them share. No job runs with a sub-batch yet, and of none
+    it is known how often it saves its state.
+    """
     gpu_types = {node.name: node.gpu_type for node in nodes if node.gpus}
     kinds: dict[JobKind, int] = {}
     alike: dict[tuple[object, ...], int] = {}
@@ -138,9 +138,11 @@ def describe_jobs(
     each_s = [found.value if (found := known.iteration_s(kind)) is not None else math.nan for kind in kinds]
     iteration_s = np.array([*each_s, math.nan], dtype=np.float64)[codes]
     batch = np.array([*(kind.batch for kind in kinds), 0], dtype=np.int64)[codes]
-    share = {
-        name: set(name.split(",")) <= set(settings.partitions) for name in {record.partition for record in records}
-    }
+    lists = {record.partition for record in records}
+    share, mixed = (
+        {name: set(name.split(",")) <= set(allowed) for name in lists}
+        for allowed in (settings.partitions, settings.different_users)
+    )
     slowest = [record.hints.max_slowdown for record in records]
     return SharingJobs(
         kinds=tuple(kinds),
@@ -148,31 +150,64 @@ def describe_jobs(
         batch=batch,
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
-        shares=np.array(
-            [share[record.partition] and _consents(record, settings) for record in records], dtype=np.bool_
-        ),
+        shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
+        accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
+        requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
+        meets_others=np.array([mixed[record.partition] for record in records], dtype=np.bool_),
+    )
+
+
+def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:
+    """Why nothing is shared although the site has set up sharing; for people, empty where that is not so."""
+    if not (settings.partitions and pools_in_force):
+        return ""
+    return (
+        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, and in them no GPUs are "
+        "shared; take back the pools (sodactl pools revert) or empty sharing.partitions"
     )
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:
-    """Where jobs would start on GPUs of others, as plain data: GPUs by node, and with whom; by job id."""
+    """Where jobs would start on GPUs of others, as plain data (GPUs by node, and with whom), or why they cannot; by id."""
     if not isinstance(plan, SharingPlan) or not isinstance(snapshot, SharingSnapshot):
         return {}
     first, names = snapshot.devices.first, snapshot.nodes.name
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, dict[str, Any]] = _describe_obstacles(snapshot)
     for job_id, others in list_co_runners(plan, snapshot).items():
         gpus: dict[str, list[int]] = {}
         for device in plan.devices[job_id]:
             node = int(np.searchsorted(first, device, side="right")) - 1
             gpus.setdefault(names[node], []).append(device - int(first[node]))
         found[job_id] = {"gpus": gpus, "with": list(others)}
+        if job_id in plan.refused_joins:
+            found[job_id]["refused"] = plan.refused_joins[job_id]
     return found
 
 
-def _consents(record: SlurmJob, settings: SharingSettings) -> bool:
-    """By its owner's word, or the site's; a job may run in several partitions, which must all share."""
-    return record.gpus > 0 and (settings.consent_by_default if record.hints.share is None else record.hints.share)
+def _describe_obstacles(snapshot: SharingSnapshot) -> dict[int, dict[str, Any]]:
+    """Of waiting jobs that would share, but can be nobody's guests."""
+    jobs, sharing = snapshot.jobs, snapshot.sharing
+    barred = ~sharing.requeueable | (sharing.obstacle >= 0)
+    rows = np.flatnonzero(barred & sharing.shares & (jobs.state == JobState.PENDING))
+    return {
+        int(jobs.job_id[row]): {"no_guest": find_guest_obstacle(snapshot, row) or NOT_REQUEUED} for row in rows.tolist()
+    }
+
+
+def _can_be_requeued(record: SlurmJob) -> bool:
+    """A batch job of one piece: the id of an array's last task is that of the whole array."""
+    return record.batch and record.requeue and not record.het_job_id and not record.array_task
+
+
+def _wait_as_guests(records: Sequence[SlurmJob], guests: Sequence[GuestPlacement], devices: GpuDevices) -> BoolColumn:
+    """Guests whose guests are there, and that wait for nothing else."""
+    waits = np.zeros(len(records), dtype=np.bool_)
+    for guest in guests:
+        record = records[guest.row]
+        eligible = policy_state(record.state, record.reason) is JobState.PENDING
+        waits[guest.row] = eligible and bool(devices.shareable[list(guest.devices)].all())
+    return waits
 
 
 def _gpus_by_entry(jobs: JobTable, devices: GpuDevices) -> IntColumn:

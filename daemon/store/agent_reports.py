@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Insert
@@ -11,11 +12,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import add_fit, add_measurement
+from slurm_soda.daemon.store.progress import CoRunners, RunId, take_progress
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
-_RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits")
+_RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits", "progress")
 """Fields of a report that are lists of records."""
+
+NO_CO_RUNNERS: Mapping[RunId, CoRunners] = MappingProxyType({})
 
 _USAGE_KEY = ("job_id", "restart", "node", "first_s")
 
@@ -33,7 +37,7 @@ def count_records(report: NodeReport) -> int:
 
 def without_records(report: NodeReport) -> NodeReport:
     """Only the sign of life in a report."""
-    return replace(report, opened=(), closed=(), usage=(), core_measurements=(), core_fits=())
+    return replace(report, opened=(), closed=(), usage=(), core_measurements=(), core_fits=(), progress=())
 
 
 def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
@@ -53,16 +57,21 @@ def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
     yield left
 
 
-def store_report(session: Session, report: NodeReport, now_s: float) -> None:
-    """Take in one report."""
-    store_records(session, report)
+def store_report(
+    session: Session, report: NodeReport, now_s: float, co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS
+) -> None:
+    """Take in one report; ``co_runners_of``: as for :func:`store_records`."""
+    store_records(session, report, co_runners_of)
     _store_heartbeat(session, report, now_s)
 
 
-def store_records(session: Session, report: NodeReport) -> None:
+def store_records(
+    session: Session, report: NodeReport, co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS
+) -> None:
     """Take in the records of a report.
 
-    Usage is cumulative, so the newest record of a run on a node replaces the one before.
+    Usage is cumulative, so the newest record of a run on a node replaces the one before. ``co_runners_of``: whom each run
+    has on its GPUs now; progress of a run that is missing there is counted for none.
     """
     _add_events(session, "open", report.opened)
     _add_events(session, "close", report.closed)
@@ -71,6 +80,7 @@ def store_records(session: Session, report: NodeReport) -> None:
         add_measurement(session, measurement)
     for fit in report.core_fits:
         add_fit(session, fit)
+    take_progress(session, report.progress, co_runners_of)
 
 
 def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None:

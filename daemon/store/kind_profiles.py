@@ -17,6 +17,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import (
     RunTimePrediction,
     StoredSlowdownModel,
 )
+from slurm_soda.daemon.store.tables.progress import ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 
 KIND_COLUMNS = ("model", "batch", "gpu_type", "gpus")
@@ -43,11 +44,10 @@ def find_value(session: Session, key: Mapping[str, Any]) -> ProfileValueRow | No
     return session.scalars(select(ProfileValueRow).filter_by(**{name: key[name] for name in VALUE_KEY_COLUMNS})).first()
 
 
-def owners_values(session: Session, kind: Mapping[str, Any], quantity: str, source: int) -> Sequence[ProfileValueRow]:
-    """What each owner's own jobs of a kind show, alone."""
-    query = select(ProfileValueRow).filter_by(
-        **{name: kind[name] for name in KIND_COLUMNS}, partner="", partner_batch=0, quantity=quantity, source=source
-    )
+def owners_values(session: Session, about: Mapping[str, Any], quantity: str, source: int) -> Sequence[ProfileValueRow]:
+    """What each owner's own jobs of a kind show, beside the partner that ``about`` names, or alone."""
+    columns = {"partner": "", "partner_batch": 0, **about}
+    query = select(ProfileValueRow).filter_by(**columns, quantity=quantity, source=source)
     return session.scalars(query.where(ProfileValueRow.owner != "").order_by(ProfileValueRow.owner)).all()
 
 
@@ -107,7 +107,8 @@ def already_observed(session: Session, keys: Sequence[int]) -> set[int]:
 
 def prune_observed(session: Session, *, before_s: float) -> None:
     """Drop what old jobs showed; the values that came of it stay."""
-    session.execute(delete(ObservedJob).where(ObservedJob.at_s < before_s))
+    for table in (ObservedJob, ObservedPair):
+        session.execute(delete(table).where(table.at_s < before_s))
 
 
 class PastRunTime(NamedTuple):

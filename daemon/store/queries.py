@@ -214,8 +214,8 @@ def standing_rewrites(session: Session, job_ids: Sequence[int]) -> list[Action]:
 
 
 def newest_order(session: Session) -> int | None:
-    """The newest change of the order of jobs, or of where they may start; ``None`` where sodad never made one."""
-    query = select(Action.id).where(Action.kind.in_(("order", "rewrite")))
+    """The newest change of the order of jobs, or of their requests; ``None`` where sodad never made one."""
+    query = select(Action.id).where(Action.kind.in_(("order", "rewrite", "share")))
     return session.scalar(query.order_by(Action.id.desc()).limit(1))
 
 

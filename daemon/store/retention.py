@@ -1,7 +1,8 @@
 """What of the audit trail and of measurements is old enough to go, a few rows at a time.
 
 What is still needed stays, however old it is: changes whose outcome is open, those of jobs that have not ended (they can
-be undone, and tell the SiteFactor that a job had), preemptions on their way and their changes, shares, and cycles with such changes.
+be undone, and tell the SiteFactor that a job had), their shares, preemptions on their way and their changes, and cycles with
+such changes.
 The newest change of an order or a request stays too, as the sign that sodad has ever changed something here.
 """
 
@@ -18,13 +19,22 @@ from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.queries import newest_order
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 
 ROWS_AT_A_TIME = 500
 """Rows that are looked at, and perhaps deleted in one transaction: some 5 ms, in which others wait for the store."""
 
-PRUNED_TABLES: Sequence[type[Any]] = (Action, Preemption, ShareRow, Cycle, CpuMeasurementRow)
+PRUNED_TABLES: Sequence[type[Any]] = (
+    Action,
+    Preemption,
+    ShareRow,
+    Cycle,
+    CpuMeasurementRow,
+    JobProgressRow,
+    JobPaceRow,
+)
 """In the order in which they can be pruned: what is referred to comes after what refers to it."""
 
 
@@ -34,6 +44,8 @@ _TIMES: Mapping[type[Any], Any] = {
     ShareRow: ShareRow.created_s,
     Cycle: Cycle.started_s,
     CpuMeasurementRow: CpuMeasurementRow.at_s,
+    JobProgressRow: JobProgressRow.at_s,
+    JobPaceRow: JobPaceRow.at_s,
 }
 
 

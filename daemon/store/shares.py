@@ -19,11 +19,12 @@ def open_shares(session: Session) -> Sequence[ShareRow]:
     return session.scalars(select(ShareRow).where(ShareRow.phase != "over").order_by(ShareRow.id)).all()
 
 
-def shares_of(session: Session, job_id: int) -> Sequence[ShareRow]:
+def shares_of(session: Session, job_id: int, submit_s: float) -> Sequence[ShareRow]:
     """Shares in which a job is, or was, the guest, or is now a host; oldest first."""
-    of_guest = session.scalars(select(ShareRow).where(ShareRow.guest == job_id)).all()
-    as_host = [row for row in open_shares(session) if job_id in row.hosts]
-    return sorted((*of_guest, *as_host), key=lambda row: row.id)
+    own = select(ShareRow).where(ShareRow.guest == job_id, ShareRow.submit_s == submit_s, ShareRow.phase == "over")
+    of_guest = session.scalars(own).all()
+    present = [row for row in open_shares(session) if job_id in (row.guest, *row.hosts)]
+    return [*of_guest, *present]
 
 
 def listed_shares(

@@ -8,11 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_DIR "/run/soda-gpus"
-#define MAGIC "soda-gpu 1"
+#define MAGIC "soda-gpu 2"
+
+static char own_model[32] = "-";
+static pid_t own_server;
 
 void gpu_state_dir(char *path, size_t size)
 {
@@ -65,13 +69,20 @@ static unsigned long long process_start(pid_t pid, uid_t *owner)
     return state == 'Z' || state == 'X' ? 0 : start;
 }
 
+void gpu_state_identify(const char *model, pid_t server)
+{
+    snprintf(own_model, sizeof own_model, "%s", model);
+    own_server = server;
+}
+
 int gpu_state_write(const struct gpu_use *uses, unsigned count)
 {
-    char dir[PATH_MAX - 32], path[PATH_MAX], fresh[PATH_MAX], text[128 + GPU_MAX * 96];
+    char dir[PATH_MAX - 32], path[PATH_MAX], fresh[PATH_MAX], text[192 + GPU_MAX * 96];
     gpu_state_dir(dir, sizeof dir);
     snprintf(path, sizeof path, "%s/%d", dir, (int)getpid());
     snprintf(fresh, sizeof fresh, "%s/.%d", dir, (int)getpid());
-    int used = snprintf(text, sizeof text, MAGIC " %llu\n", process_start(getpid(), NULL));
+    int used = snprintf(text, sizeof text, MAGIC " %llu %d %s\n", process_start(getpid(), NULL),
+                        (int)own_server, own_model);
     for (unsigned i = 0; i < count && i < GPU_MAX; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%u %" PRIu64 " %u %u %u %u\n", uses[i].minor,
                          uses[i].memory_mib, uses[i].util_pct, uses[i].demand_pct, uses[i].tx_kib_s, uses[i].rx_kib_s);
@@ -111,12 +122,15 @@ static int read_file(int dir_fd, const char *name, struct gpu_holder *holders, u
         close(fd);
         return 1;
     }
-    int live = fscanf(file, MAGIC " %llu", &start) == 1 && start && process_start(pid, &owner) == start &&
-               (st.st_uid == owner || st.st_uid == 0);
+    struct gpu_holder found = {.pid = pid};
+    int server = 0;
+    int live = fscanf(file, MAGIC " %llu %d %31s", &start, &server, found.model) == 3 && start &&
+               process_start(pid, &owner) == start && (st.st_uid == owner || st.st_uid == 0);
     struct gpu_use use;
+    found.server = server;
     while (live && *count < max && fscanf(file, "%u %" SCNu64 " %u %u %u %u", &use.minor, &use.memory_mib, &use.util_pct,
                                           &use.demand_pct, &use.tx_kib_s, &use.rx_kib_s) == 6)
-        holders[(*count)++] = (struct gpu_holder){pid, use};
+        found.use = use, holders[(*count)++] = found;
     fclose(file);
     return live;
 }
@@ -159,6 +173,48 @@ void gpu_state_clear(void)
     scan(holders, GPU_HOLDERS_MAX, 1);
 }
 
+/* 0, or the errno that keeps this use out. */
+static int refusal(const struct gpu_use *use, const struct gpu_node *node, const struct gpu_holder *holders, unsigned all)
+{
+    uint64_t memory_mib = use->memory_mib + GPU_RESERVED_MIB;
+    if (node->mode == GPU_PROHIBITED)
+        return EBUSY;
+    for (unsigned i = 0; i < all; i++) {
+        const struct gpu_holder *other = &holders[i];
+        if (other->use.minor != use->minor || other->pid == getpid())
+            continue;
+        memory_mib += other->use.memory_mib;
+        int joined = own_server && (other->server == own_server || other->pid == own_server);
+        if (node->mode == GPU_EXCLUSIVE_PROCESS && !joined)
+            return EBUSY;
+    }
+    return memory_mib > node->memory_mib ? ENOMEM : 0;
+}
+
+int gpu_state_claim(const struct gpu_use *uses, unsigned count)
+{
+    static struct gpu_holder holders[GPU_HOLDERS_MAX];
+    struct gpu_node node;
+    char dir[PATH_MAX - 32];
+    int why = 0;
+    gpu_state_dir(dir, sizeof dir);
+    int lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock < 0 || flock(lock, LOCK_EX) != 0) {
+        if (lock >= 0)
+            close(lock);
+        return -1;
+    }
+    gpu_node_read(&node);
+    unsigned all = gpu_state_read(holders, GPU_HOLDERS_MAX);
+    for (unsigned i = 0; i < count && !why; i++)
+        why = refusal(&uses[i], &node, holders, all);
+    int written = why ? -2 : gpu_state_write(uses, count);
+    close(lock);
+    if (why)
+        errno = why;
+    return written;
+}
+
 static unsigned parse_minors(const char *list, unsigned minors[GPU_MAX])
 {
     unsigned count = 0;
@@ -199,7 +255,8 @@ void gpu_node_read(struct gpu_node *node)
 {
     char dir[PATH_MAX - 32], path[PATH_MAX], line[256], value[192];
     int listed = 0;
-    *node = (struct gpu_node){.name = "NVIDIA A100-SXM4-40GB", .memory_mib = 40960, .power_limit_mw = 400000};
+    *node = (struct gpu_node){.name = "NVIDIA A100-SXM4-40GB", .memory_mib = 40960, .power_limit_mw = 400000,
+                              .capability = {8, 0}};
     gpu_state_dir(dir, sizeof dir);
     snprintf(path, sizeof path, "%s/gpus.conf", dir);
     struct stat st;
@@ -217,7 +274,12 @@ void gpu_node_read(struct gpu_node *node)
             node->mig = parse_mask(value);
         } else if (sscanf(line, "name=%95[^\n]", value) == 1) {
             snprintf(node->name, sizeof node->name, "%.95s", value);
+        } else if (sscanf(line, "compute_mode=%31s", value) == 1) {
+            node->mode = strcmp(value, "prohibited") == 0          ? GPU_PROHIBITED
+                         : strcmp(value, "exclusive_process") == 0 ? GPU_EXCLUSIVE_PROCESS
+                                                                   : GPU_DEFAULT;
         } else {
+            sscanf(line, "capability=%d.%d", &node->capability[0], &node->capability[1]);
             sscanf(line, "memory_mib=%" SCNu64, &node->memory_mib);
             sscanf(line, "power_limit_mw=%u", &node->power_limit_mw);
         }

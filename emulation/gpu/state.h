@@ -24,8 +24,15 @@ struct gpu_use {
 
 struct gpu_holder {
     pid_t pid;
+    pid_t server; /* its MPS server; 0: it has a context of its own */
+    char model[32];
     struct gpu_use use;
 };
+
+/* NVML's numbers. */
+enum gpu_mode { GPU_DEFAULT = 0, GPU_PROHIBITED = 2, GPU_EXCLUSIVE_PROCESS = 3 };
+
+#define GPU_RESERVED_MIB 512ULL /* what driver and firmware keep of each GPU */
 
 /* The GPUs that this process may open, and what they are. */
 struct gpu_node {
@@ -35,6 +42,8 @@ struct gpu_node {
     char name[96];
     uint64_t memory_mib;
     unsigned power_limit_mw;
+    enum gpu_mode mode;
+    int capability[2]; /* major, minor */
 };
 
 /* Directory in use: $SODA_GPU_STATE, else DEFAULT/$SLURMD_NODENAME where that exists (many nodes in one container), else
@@ -43,6 +52,13 @@ void gpu_state_dir(char *path, size_t size);
 
 /* Make the directory (mode 1777) if it is missing. 0, or -1 with errno. */
 int gpu_state_make_dir(void);
+
+/* What this process writes of itself from now on: its model (a word) and its MPS server. */
+void gpu_state_identify(const char *model, pid_t server);
+
+/* Replace this process's file, where every GPU's mode admits it and has the memory left: two processes at the same time
+ * cannot both have the last of it. 0; -1 with errno; -2 with errno EBUSY (mode) or ENOMEM. */
+int gpu_state_claim(const struct gpu_use *uses, unsigned count);
 
 /* Replace this process's file. Readers see the old or the new one, never half. 0, or -1 with errno. */
 int gpu_state_write(const struct gpu_use *uses, unsigned count);

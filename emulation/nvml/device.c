@@ -15,15 +15,6 @@ typedef struct {
     unsigned gpu, memory;
 } nvmlUtilization_t;
 typedef struct {
-    unsigned pid;
-    unsigned long long used_memory;
-} nvmlProcessInfo_v1_t;
-typedef struct {
-    unsigned pid;
-    unsigned long long used_memory;
-    unsigned gpu_instance, compute_instance;
-} nvmlProcessInfo_v2_t;
-typedef struct {
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
     char bus_id[32];
@@ -33,40 +24,9 @@ typedef struct {
     int temperature;
 } nvmlTemperature_v1_t;
 
-#define MIB (1024ULL * 1024ULL)
-#define RESERVED_MIB 512ULL /* what driver and firmware keep of each GPU */
 #define IDLE_MW 52000U
 #define MEMORY_V2 0x02000028U
 #define TEMPERATURE_V1 0x0100000CU
-#define NO_INSTANCE 0xFFFFFFFFU
-
-/* All uses of one GPU: sums over its processes, and the list of them. */
-struct load {
-    unsigned count, util_pct, tx_kib_s, rx_kib_s;
-    unsigned long long memory_mib;
-    struct gpu_holder holders[GPU_HOLDERS_MAX];
-};
-
-static void read_load(nvmlDevice_t device, struct load *load)
-{
-    unsigned all = gpu_state_read(load->holders, GPU_HOLDERS_MAX);
-    load->count = load->util_pct = load->tx_kib_s = load->rx_kib_s = 0;
-    load->memory_mib = 0;
-    for (unsigned i = 0; i < all; i++) {
-        struct gpu_holder holder = load->holders[i];
-        if (holder.use.minor != device->minor)
-            continue;
-        load->holders[load->count++] = holder;
-        load->util_pct += holder.use.util_pct;
-        load->tx_kib_s += holder.use.tx_kib_s;
-        load->rx_kib_s += holder.use.rx_kib_s;
-        load->memory_mib += holder.use.memory_mib;
-    }
-    if (load->util_pct > 100)
-        load->util_pct = 100;
-    if (load->memory_mib > nvml_node.memory_mib - RESERVED_MIB)
-        load->memory_mib = nvml_node.memory_mib - RESERVED_MIB;
-}
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
@@ -104,14 +64,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
 static unsigned power_mw(nvmlDevice_t device)
 {
     struct load load;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     return IDLE_MW + (unsigned)((nvml_node.power_limit_mw - IDLE_MW) / 100ULL * load.util_pct * 85 / 100);
 }
 
 static unsigned temperature_c(nvmlDevice_t device)
 {
     struct load load;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     return 32 + load.util_pct * 2 / 5;
 }
 
@@ -121,16 +81,16 @@ UNSIGNED_CALL(nvmlDeviceGetPowerManagementLimit, nvml_node.power_limit_mw)
 UNSIGNED_CALL(nvmlDeviceGetPowerManagementDefaultLimit, nvml_node.power_limit_mw)
 UNSIGNED_CALL(nvmlDeviceGetEnforcedPowerLimit, nvml_node.power_limit_mw)
 UNSIGNED_CALL(nvmlDeviceGetPowerUsage, power_mw(device))
-UNSIGNED_CALL(nvmlDeviceGetComputeMode, 0)
+UNSIGNED_CALL(nvmlDeviceGetComputeMode, nvml_node.mode)
 UNSIGNED_CALL(nvmlDeviceGetPersistenceMode, 1)
 
-static int in_mig_mode(nvmlDevice_t device) { return device->minor < 32 && (nvml_node.mig >> device->minor & 1); }
+int nvml_in_mig_mode(nvmlDevice_t device) { return device->minor < 32 && (nvml_node.mig >> device->minor & 1); }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     nvmlReturn_t bad = nvml_check(device, pending ? current : NULL);
     if (!bad)
-        *current = *pending = (unsigned)in_mig_mode(device);
+        *current = *pending = (unsigned)nvml_in_mig_mode(device);
     return bad;
 }
 
@@ -138,8 +98,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int 
 {
     nvmlReturn_t bad = nvml_check(device, minor ? major : NULL);
     if (!bad) {
-        *major = 8;
-        *minor = 0;
+        *major = nvml_node.capability[0];
+        *minor = nvml_node.capability[1];
     }
     return bad;
 }
@@ -174,9 +134,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     nvmlReturn_t bad = nvml_check(device, memory);
     if (bad)
         return bad;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     memory->total = nvml_node.memory_mib * MIB;
-    memory->used = (RESERVED_MIB + load.memory_mib) * MIB; /* version 1 counts the driver's part as used */
+    memory->used = (GPU_RESERVED_MIB + load.memory_mib) * MIB; /* version 1 counts the driver's part as used */
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -189,9 +149,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
         return bad;
     if (memory->version != MEMORY_V2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     memory->total = nvml_node.memory_mib * MIB;
-    memory->reserved = RESERVED_MIB * MIB;
+    memory->reserved = GPU_RESERVED_MIB * MIB;
     memory->used = load.memory_mib * MIB;
     memory->free = memory->total - memory->reserved - memory->used;
     return NVML_SUCCESS;
@@ -203,9 +163,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     nvmlReturn_t bad = nvml_check(device, rates);
     if (bad)
         return bad;
-    if (in_mig_mode(device)) /* as NVML's reference says of this call */
+    if (nvml_in_mig_mode(device)) /* as NVML's reference says of this call */
         return NVML_ERROR_NOT_SUPPORTED;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     rates->gpu = load.util_pct;
     rates->memory = load.util_pct / 2; /* share of time that device memory was read or written */
     return NVML_SUCCESS;
@@ -219,69 +179,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned co
         return bad;
     if (counter > 1)
         return NVML_ERROR_INVALID_ARGUMENT;
-    read_load(device, &load);
+    nvml_read_load(device, &load);
     *kib_s = counter == 0 ? load.tx_kib_s : load.rx_kib_s;
     return NVML_SUCCESS;
-}
-
-/* NVML's two-step protocol: a short or missing array yields the count needed and "insufficient size". */
-static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, void *infos, int version)
-{
-    struct load load;
-    nvmlReturn_t bad = nvml_check(device, count);
-    if (bad)
-        return bad;
-    if (*count && !infos)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    read_load(device, &load);
-    unsigned room = *count;
-    *count = load.count;
-    if (room < load.count)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < load.count; i++) {
-        unsigned pid = (unsigned)load.holders[i].pid;
-        unsigned long long bytes = load.holders[i].use.memory_mib * MIB;
-        if (version == 1)
-            ((nvmlProcessInfo_v1_t *)infos)[i] = (nvmlProcessInfo_v1_t){pid, bytes};
-        else
-            ((nvmlProcessInfo_v2_t *)infos)[i] = (nvmlProcessInfo_v2_t){pid, bytes, NO_INSTANCE, NO_INSTANCE};
-    }
-    return NVML_SUCCESS;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v1_t *infos)
-{
-    return list_processes(device, count, infos, 1);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_v2_t *infos)
-{
-    return list_processes(device, count, infos, 2);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
-                                                            nvmlProcessInfo_v2_t *infos)
-{
-    return list_processes(device, count, infos, 3);
-}
-
-static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned *count)
-{
-    nvmlReturn_t bad = nvml_check(device, count);
-    if (!bad)
-        *count = 0;
-    return bad;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, void *infos)
-{
-    (void)infos;
-    return no_processes(device, count);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, void *infos)
-{
-    (void)infos;
-    return no_processes(device, count);
 }

@@ -38,4 +38,17 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result);
 /* Copy with its terminator, or NVML_ERROR_INSUFFICIENT_SIZE. */
 nvmlReturn_t nvml_copy_text(const char *text, char *buffer, unsigned length);
 
+#define MIB (1024ULL * 1024ULL)
+
+/* All uses of one GPU: sums over its processes, and the list of them. */
+struct load {
+    unsigned count, util_pct, tx_kib_s, rx_kib_s;
+    unsigned long long memory_mib;
+    struct gpu_holder holders[GPU_HOLDERS_MAX];
+};
+
+void nvml_read_load(nvmlDevice_t device, struct load *load);
+
+int nvml_in_mig_mode(nvmlDevice_t device);
+
 #endif

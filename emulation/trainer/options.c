@@ -10,6 +10,7 @@
 
 #ifndef PROFILES
 #define PROFILES "/usr/local/share/soda-train/profiles.tsv"
+#define PAIRS "/usr/local/share/soda-train/pairs.tsv"
 #endif
 
 static const char HELP[] =
@@ -30,10 +31,13 @@ static const char HELP[] =
     "  --cpu-load F          real CPU time to burn, in cores (default 0.01)\n"
     "  --memory-mib N        real memory to touch (default 8)\n"
     "  --report-s S          real seconds between progress lines (default 5; 0 = none)\n"
+    "  --gpu-memory-mib N    memory on each GPU (default: by model and batch size)\n"
+    "  --fault-at N          at iteration N a kernel accesses an illegal address\n"
+    "  --pairs FILE          slowdowns of pairs on one GPU (default $SODA_TRAIN_PAIRS or the installed ones)\n"
     "  --profiles FILE       profile file (default $SODA_TRAIN_PROFILES or the installed one)\n"
     "\n"
     "Under srun, rank 0 keeps the checkpoint; the other ranks occupy their GPUs and end with it.\n"
-    "Exit status: 0 done, 64 bad command line, 74 the save failed, 75 stopped and saved, 143 stopped and not saved.\n";
+    "Exit status: 0 done, 64 bad command line, 70 error of CUDA, 74 the save failed, 75 stopped and saved, 143 stopped and not saved.\n";
 
 static void refuse(const char *flag, const char *value, const char *allowed)
 {
@@ -67,7 +71,7 @@ static int signal_number(const char *text)
     return 0;
 }
 
-enum { MODEL = 1, BATCH, ITERATIONS, DURATION, SCALE, DIR_, NAME, SIGNAL, SAVE, LOAD, LINGER, CPU, MEMORY, REPORT, PROFILES_, HELP_ };
+enum { MODEL = 1, BATCH, ITERATIONS, DURATION, SCALE, DIR_, NAME, SIGNAL, SAVE, LOAD, LINGER, CPU, MEMORY, REPORT, PROFILES_, GPU_MEMORY, FAULT, PAIRS_, HELP_ };
 
 static const struct option LONG[] = {
     {"model", 1, 0, MODEL},        {"batch-size", 1, 0, BATCH},    {"iterations", 1, 0, ITERATIONS},
@@ -75,6 +79,7 @@ static const struct option LONG[] = {
     {"name", 1, 0, NAME},          {"signal", 1, 0, SIGNAL},       {"save-s", 1, 0, SAVE},
     {"load-s", 1, 0, LOAD},        {"linger-s", 1, 0, LINGER},     {"cpu-load", 1, 0, CPU},
     {"memory-mib", 1, 0, MEMORY},  {"report-s", 1, 0, REPORT},     {"profiles", 1, 0, PROFILES_},
+    {"gpu-memory-mib", 1, 0, GPU_MEMORY}, {"fault-at", 1, 0, FAULT}, {"pairs", 1, 0, PAIRS_},
     {"help", 0, 0, HELP_},         {0, 0, 0, 0},
 };
 
@@ -95,6 +100,9 @@ static void take(int option, const char *flag, struct options *o)
     case CPU: o->cpu_load = real(flag, optarg, 0, 1); break;
     case MEMORY: o->memory_mib = (unsigned)real(flag, optarg, 0, 65536); break;
     case REPORT: o->report_s = real(flag, optarg, 0, 1e6); break;
+    case GPU_MEMORY: o->gpu_memory_mib = (unsigned)real(flag, optarg, 1, 1 << 30); break;
+    case FAULT: o->fault_iteration = real(flag, optarg, 1, 1e12); break;
+    case PAIRS_: o->pairs = optarg; break;
     case PROFILES_: o->profiles = optarg; break;
     case HELP_: fputs(HELP, stdout); exit(0);
     default: exit(EXIT_USAGE); /* getopt has said why */
@@ -103,9 +111,10 @@ static void take(int option, const char *flag, struct options *o)
 
 void options_parse(int argc, char **argv, struct options *options)
 {
-    const char *installed = getenv("SODA_TRAIN_PROFILES");
+    const char *installed = getenv("SODA_TRAIN_PROFILES"), *pairs = getenv("SODA_TRAIN_PAIRS");
     *options = (struct options){
-        .profiles = installed && *installed ? installed : PROFILES, .time_scale = 1, .cpu_load = 0.01, .save_s = -1,
+        .profiles = installed && *installed ? installed : PROFILES,
+        .pairs = pairs && *pairs ? pairs : PAIRS, .time_scale = 1, .cpu_load = 0.01, .save_s = -1,
         .load_s = -1, .report_s = 5, .memory_mib = 8, .signal = SIGTERM,
     };
     for (int option, at = 0; (option = getopt_long(argc, argv, "", LONG, &at)) != -1;)

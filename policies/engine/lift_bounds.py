@@ -14,6 +14,8 @@ import numpy as np
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, IntColumn, JobState, JobTable
 
+BEFORE_OVERDUE = -3
+"""Rank of a job that takes nothing that others could have."""
 OVERDUE = -2
 """Rank of a job that nobody is lifted past."""
 BEFORE_ALL = -1

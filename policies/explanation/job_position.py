@@ -32,6 +32,7 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
     JobVerdict.BLOCKED: "Slurm does not let it start yet (held, a dependency or a begin time).",
     JobVerdict.LEAVING: "It is completing or suspended: there is nothing to decide.",
     JobVerdict.TOO_LARGE: "No set of nodes of its partition could ever hold it.",
+    JobVerdict.JOIN: "It shall start on GPUs of running jobs, as their guest.",
 })  # fmt: skip
 
 

@@ -41,6 +41,8 @@ class OrderJobs:
     """Waiting jobs of the same queue that are not eligible: an old order of theirs must not put them in front."""
     unranked: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Eligible jobs about which the policy has nothing to say: they keep Slurm's own priority."""
+    guests: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Waiting jobs whose request is that of a guest: nobody else can have their seats, so they go before all."""
     reserving: int = 0
     """So many at the head of :attr:`job_ids` pass smaller jobs too, although they wait; counts in a pool alone."""
 
@@ -57,6 +59,8 @@ class PreemptJob:
     job_id: JobId
     for_jobs: tuple[JobId, ...]
     reason: Sentence
+    parted_from: tuple[JobId, ...] = ()
+    """Jobs on its GPUs with which it is never to share again, ascending; empty where that is not why it leaves."""
 
     @property
     def id(self) -> str:

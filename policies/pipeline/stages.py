@@ -13,6 +13,8 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
+from slurm_soda.policies.sharing.engine.join_running_jobs import JoinRunningJobs
+from slurm_soda.policies.sharing.parting.part_pairs import PartPairs
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -48,9 +50,11 @@ def pipeline_of(policy: Policy) -> Pipeline:
     return Pipeline(
         (
             PolicyInPools(policy),
+            PartPairs(),
             RequeuedBorrowersFirst(),
             OrderWaitingJobs(),
             CpuFit(),
+            JoinRunningJobs(),
         )
     )
 

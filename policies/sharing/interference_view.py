@@ -13,7 +13,6 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     NewJob,
     PairSlowdown,
     Partner,
-    list_sub_batches,
 )
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
@@ -139,7 +138,8 @@ class InterferenceView:
         remaining_s = float(self._snapshot.jobs.remaining_s[row])
         number, batch = int(self._jobs.kind[row]), int(self._jobs.batch[row])
         throughput, footprint = (None, None) if number < 0 else self.models(self._jobs.kinds[number])
-        return make_new_job(remaining_s, batch, throughput, footprint, self.consent(row))
+        accumulates = bool(self._jobs.accumulates[row])
+        return make_new_job(remaining_s, batch, throughput, footprint, self.consent(row), accumulates=accumulates)
 
     def guest_terms(self, row: int) -> GuestTerms | None:
         """On what terms a waiting job would be a guest; None: on none, as where either may end first at no cost."""
@@ -152,7 +152,7 @@ class InterferenceView:
     def sizes(self, row: int) -> tuple[int, ...]:
         """Sub-batches that a waiting job may run with, its batch first."""
         new = self.new_job(row)
-        return list_sub_batches(new.batch) if new.batch > 1 else (int(self._jobs.batch[row]),)
+        return new.sub_batches() if new.batch > 1 else (int(self._jobs.batch[row]),)
 
     def held_mib(self, row: int) -> float | None:
         """GPU memory that a running job holds; None if nobody knows."""
@@ -213,7 +213,13 @@ class InterferenceView:
 
 
 def make_new_job(
-    work_s: float, batch: int, throughput: Throughput | None, footprint: Footprint | None, consent: Consent
+    work_s: float,
+    batch: int,
+    throughput: Throughput | None,
+    footprint: Footprint | None,
+    consent: Consent,
+    *,
+    accumulates: bool,
 ) -> NewJob:
     """A job as Algorithm 2 takes it that needs ``work_s`` with its whole batch, alone.
 
@@ -224,7 +230,7 @@ def make_new_job(
         memory = _NO_FOOTPRINT if footprint is None else Footprint(footprint.mib(batch), 0.0)
         return NewJob(Throughput(1.0, 0.0), 1, work_s, memory, consent)
     iterations = work_s / throughput.iteration_s(batch)
-    return NewJob(throughput, batch, iterations, footprint or _NO_FOOTPRINT, consent)
+    return NewJob(throughput, batch, iterations, footprint or _NO_FOOTPRINT, consent, accumulates)
 
 
 def _add_slowdowns(pairs: Sequence[Estimate | None]) -> Estimate | None:

@@ -33,6 +33,8 @@ class SharingPlan(Plan):
     """By job id: samples a GPU and forward pass, for jobs that start and accumulate gradients; others keep their batch."""
     decisions: Mapping[int, SharingDecision | CoRunnersReport] = field(default_factory=dict)
     """By job id: the arithmetic behind sharing or waiting, for ``explain``."""
+    refused_joins: Mapping[int, str] = field(default_factory=dict)
+    """By job id: why a job that the policy puts on GPUs of others cannot start there."""
 
 
 def list_co_runners(plan: SharingPlan, snapshot: SharingSnapshot) -> dict[int, tuple[int, ...]]:

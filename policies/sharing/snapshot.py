@@ -14,6 +14,7 @@ from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot_file.identifiers import JobId, Sentence
 
 
 @runtime_checkable
@@ -70,11 +71,16 @@ class GpuDevices:
     unavailable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Devices that nobody can be given though no job of the table holds them: nobody knows who does. Empty: none."""
     guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    """Beside ``held``: whether the job is a guest on that device; left out, nobody is."""
+    """Beside ``held``: whether the job is a guest on that device; left out, nobody is. A guest that still waits holds its
+    devices already."""
+    shareable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Devices that a guest could start on now; left out, all are."""
 
     def __post_init__(self) -> None:
         if not len(self.guest):
             object.__setattr__(self, "guest", np.zeros(len(self.held), dtype=np.bool_))
+        if not len(self.shareable):
+            object.__setattr__(self, "shareable", np.ones(len(self.memory_mib), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.memory_mib)
@@ -100,6 +106,7 @@ class SharingJobs:
         iterations: left; NaN where unknown.
         shares: ``--soda-share``, or what the site assumes.
         max_slowdown: ``--soda-max-slowdown``; infinite without one.
+        accumulates: ``--soda-accumulates``: a guest's batch may be cut into passes; left out, every job's.
         requeueable: batch jobs that Slurm may requeue; left out, all are.
         saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
             nobody knows; left out, no job does.
@@ -107,6 +114,11 @@ class SharingJobs:
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
+        meets_others: its site lets it be on a GPU with jobs of other users that have this too, whatever the mechanism says;
+            left out, no job may.
+        obstacle: index into ``obstacles``, why a job's request cannot be made that of a guest; -1 where it can; left out,
+            everybody's can.
+        waits_as_guest: its request is that of a guest already, and it waits for nothing but its start; left out, nobody.
     """
 
     kinds: tuple[JobKind, ...]
@@ -116,15 +128,27 @@ class SharingJobs:
     iterations: FloatColumn
     shares: BoolColumn
     max_slowdown: FloatColumn
+    accumulates: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     requeueable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     saves_every_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
     together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
-    apart: tuple[tuple[int, int], ...] = ()
+    apart: tuple[tuple[JobId, JobId], ...] = ()
+    meets_others: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    obstacle: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    obstacles: tuple[Sentence, ...] = ()
+    waits_as_guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
+        for name in ("meets_others", "waits_as_guest"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.zeros(len(self.kind), dtype=np.bool_))
+        if not len(self.obstacle):
+            object.__setattr__(self, "obstacle", np.full(len(self.kind), -1, dtype=np.int64))
         if not len(self.requeueable):
             object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
+        if not len(self.accumulates):
+            object.__setattr__(self, "accumulates", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.saves_every_s):
             object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
         for name in ("observed_slowdown", "together_s"):

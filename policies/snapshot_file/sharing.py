@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileValue
 from slurm_soda.policies.sharing.plan import SharingPlan
@@ -21,7 +22,7 @@ from slurm_soda.policies.sharing.prediction.predicted_interference import Predic
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.snapshot_file.encoding import codec_of
-from slurm_soda.policies.snapshot_file.identifiers import JobId
+from slurm_soda.policies.snapshot_file.identifiers import JobId, Sentence
 from slurm_soda.policies.snapshot_file.values import EncodingError, Rename, unexpected
 
 _PREDICTOR = "predictor"
@@ -35,6 +36,7 @@ class _SharingColumns:
     devices: GpuDevices
     jobs: SharingJobs
     known: tuple[ProfileValue, ...]
+    mechanism: Mechanism = IDEAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,12 @@ class _Shares:
 
     devices: Mapping[JobId, tuple[int, ...]] = field(default_factory=dict)
     sub_batches: Mapping[JobId, int] = field(default_factory=dict)
+    refused_joins: Mapping[JobId, Sentence] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: SharingPlan) -> _Shares:
+        """Those of a plan."""
+        return cls(plan.devices, plan.sub_batches, plan.refused_joins)
 
 
 def encode_sharing(snapshot: SharingSnapshot) -> dict[str, Any]:
@@ -70,7 +78,7 @@ def decode_sharing(snapshot: ClusterSnapshot, told: Any) -> SharingSnapshot:
         predictor = None if told.get(_PREDICTOR) is None else decode_model(told[_PREDICTOR])
     except PolicyError as error:
         raise EncodingError(f"sharing.{_PREDICTOR}: {error}") from error
-    return assemble_sharing_snapshot(snapshot, columns.devices, columns.jobs, KindProfiles(columns.known, predictor))
+    return _assemble(snapshot, columns, KindProfiles(columns.known, predictor))
 
 
 def rename_sharing(renamed: ClusterSnapshot, snapshot: SharingSnapshot, rename: Rename) -> SharingSnapshot:
@@ -83,7 +91,7 @@ def rename_sharing(renamed: ClusterSnapshot, snapshot: SharingSnapshot, rename: 
     if predictor is not None:
         raise PolicyError("a trained model of slowdowns knows jobs by their models' names: write the file with names")
     columns = codec_of(_SharingColumns).renamed(columns, rename)
-    return assemble_sharing_snapshot(renamed, columns.devices, columns.jobs, KindProfiles(columns.known))
+    return _assemble(renamed, columns, KindProfiles(columns.known))
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:
@@ -91,7 +99,7 @@ def encode_plan(plan: Plan) -> dict[str, Any]:
     told: dict[str, Any] = codec_of(Plan).encode(plan)
     if not isinstance(plan, SharingPlan):
         return told
-    return {**told, _SHARES: codec_of(_Shares).encode(_Shares(plan.devices, plan.sub_batches))}
+    return {**told, _SHARES: codec_of(_Shares).encode(_Shares.of(plan))}
 
 
 def decode_plan(told: Any) -> Plan:
@@ -111,12 +119,18 @@ def rename_plan(plan: Plan, rename: Rename) -> Plan:
     renamed = codec_of(Plan).renamed(plan, rename)
     if not isinstance(plan, SharingPlan):
         return renamed
-    return _with_shares(renamed, codec_of(_Shares).renamed(_Shares(plan.devices, plan.sub_batches), rename))
+    return _with_shares(renamed, codec_of(_Shares).renamed(_Shares.of(plan), rename))
 
 
 def _with_shares(plan: Plan, shares: _Shares) -> SharingPlan:
     values = {spec.name: getattr(plan, spec.name) for spec in fields(Plan)}
-    return SharingPlan(**values, devices=shares.devices, sub_batches=shares.sub_batches)
+    return SharingPlan(
+        **values, devices=shares.devices, sub_batches=shares.sub_batches, refused_joins=shares.refused_joins
+    )
+
+
+def _assemble(snapshot: ClusterSnapshot, columns: _SharingColumns, known: KindProfiles) -> SharingSnapshot:
+    return assemble_sharing_snapshot(snapshot, columns.devices, columns.jobs, known, columns.mechanism)
 
 
 def _columns_of(snapshot: SharingSnapshot) -> tuple[_SharingColumns, ModelDocument | None]:
@@ -129,7 +143,7 @@ def _columns_of(snapshot: SharingSnapshot) -> tuple[_SharingColumns, ModelDocume
     if predictor is not None and not isinstance(predictor, PredictedInterference):
         raise PolicyError(f"a {type(predictor).__name__} cannot be written to a file")
     document = None if predictor is None else encode_model(predictor)
-    return _SharingColumns(snapshot.devices, snapshot.sharing, values), document
+    return _SharingColumns(snapshot.devices, snapshot.sharing, values, snapshot.mechanism), document
 
 
 def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
@@ -141,10 +155,12 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
     lengths: list[tuple[str, NDArray[Any], int]] = [
         (f"{where}.memory_mib", devices.memory_mib, count),
         (f"{where}.held_start", devices.held_start, rows + 1),
+        (f"{where}.guest", devices.guest, len(devices.held)),
+        (f"{where}.shareable", devices.shareable, count),
     ]
     if len(devices.unavailable):
         lengths.append((f"{where}.unavailable", devices.unavailable, count))
-    names = [spec.name for spec in fields(SharingJobs) if spec.name != "kinds"]
+    names = [spec.name for spec in fields(SharingJobs) if spec.name not in ("kinds", "apart", "obstacles")]
     lengths += [(f"sharing.jobs.{name}", getattr(jobs, name), rows) for name in names]
     for name, column, length in lengths:
         if column.shape != (length,):
@@ -157,6 +173,7 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
         ("sharing.jobs.kind", jobs.kind, -1, len(jobs.kinds)),
         ("sharing.jobs.batch", jobs.batch, 0, 2**40),
         ("sharing.jobs.sub_batch", jobs.sub_batch, 0, 2**40),
+        ("sharing.jobs.obstacle", jobs.obstacle, -1, len(jobs.obstacles)),
     )
     for name, column, least, below in ranges:
         wrong = np.flatnonzero((column < least) | (column >= below))
@@ -164,3 +181,6 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
             raise unexpected(
                 f"{name}[{wrong[0]}]", int(column[wrong[0]]), f"a whole number from {least} to {below - 1}"
             )
+    for at, (one, other) in enumerate(jobs.apart):
+        if one >= other:
+            raise unexpected(f"sharing.jobs.apart[{at}]", [one, other], "two ids, the smaller one first")

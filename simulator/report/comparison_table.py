@@ -95,6 +95,7 @@ TABLE_COLUMNS = (
     TableColumn("failures", _count("failures"), _any("failures")),
     TableColumn("out of memory", _count("out_of_memory"), _any("out_of_memory")),
     TableColumn("guests requeued", _count("revoked"), _any("revoked")),
+    TableColumn("pairs parted", _count("parted"), _any("parted")),
     TableColumn("unfinished", _count("unfinished"), _any("unfinished")),
 )
 

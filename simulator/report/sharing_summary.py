@@ -29,13 +29,15 @@ class SharingSummary:
     """Times that a job's seat ended with its host's job."""
     lost_gpu_s: float
     """Work that was lost by that, of one GPU at full speed."""
+    parted: int
+    """Times that a guest was preempted since a slowdown was observed beyond a bound."""
 
 
 def summarise_sharing(outcome: SimulationOutcome) -> SharingSummary:
     """Of a run."""
     seen = outcome.sharing
     if seen is None:
-        return SharingSummary(_UNKNOWN, 0.0, _UNKNOWN, 0, 0, 0.0)
+        return SharingSummary(_UNKNOWN, 0.0, _UNKNOWN, 0, 0, 0.0, 0)
     total_s = float(seen.shared_s.sum())
     slowed_s = float(np.nansum(seen.xi * seen.shared_s))
     return SharingSummary(
@@ -45,6 +47,7 @@ def summarise_sharing(outcome: SimulationOutcome) -> SharingSummary:
         out_of_memory=int(seen.out_of_memory.sum()),
         revoked=int(seen.revoked.sum()),
         lost_gpu_s=float((seen.lost_s * outcome.workload.gpus).sum()),
+        parted=int(seen.parted.sum()),
     )
 
 

@@ -68,6 +68,7 @@ class RunSummary:
     out_of_memory: int
     revoked: int
     lost_gpu_s: float
+    parted: int
     preemptions: int
     failures: int
     """Times that a node took a job down."""

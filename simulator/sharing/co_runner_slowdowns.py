@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slurm_soda.policies.engine.placement import NodeAllocation
@@ -12,6 +13,7 @@ from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import SlowdownLearner, WatchedJob
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
 from slurm_soda.simulator.sharing.sharing_record import SharingRecorder
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.sharing.true_slowdowns import DOES_NOT_FIT
@@ -39,12 +41,18 @@ class CoRunnerSlowdowns:
     """
 
     def __init__(
-        self, devices: GpuHolders, together: SharingInputs, *, observes: bool, mechanism: Mechanism = IDEAL
+        self,
+        devices: GpuHolders,
+        together: SharingInputs,
+        *,
+        observes: bool,
+        mechanism: Mechanism = IDEAL,
+        observed: ObservedPairs | None = None,
     ) -> None:
         """``observes``: slowdowns that were seen become known; ``mechanism``: what starting as a guest costs, and when a
-        seat ends.
+        seat ends; ``observed``: told of every pair, if somebody wants to know.
         """
-        self.devices, self._mechanism = devices, mechanism
+        self.devices, self.observed, self._mechanism = devices, observed, mechanism
         self._hosts_left: set[int] = set()
         """Guests whose hosts have left."""
         self._readmitted: set[int] = set()
@@ -113,6 +121,8 @@ class CoRunnerSlowdowns:
         self._close(row, now_s)
         del self._running[row]
         self.learner.leave(row)
+        if self.observed is not None:
+            self.observed.leave(row)
         devices = self.devices.of(row)
         for device in devices:
             self._recorder.turn(device, len(self.devices.holders(device)), now_s)
@@ -163,6 +173,12 @@ class CoRunnerSlowdowns:
         watched = [(seen_s, row, self._running[row]) for seen_s, row in self.learner.watched()]
         return min((seen_s for seen_s, row, one in watched if one.xi * one.cost > max_slowdown[row]), default=math.inf)
 
+    def part(self, row: int, others: Iterable[int]) -> None:
+        """A job leaves these others, by id, since a bound is broken."""
+        self._recorder.part(row)
+        if self.observed is not None:
+            self.observed.part(row + 1, others)
+
     def _take(self, row: int, devices: tuple[int, ...], now_s: float) -> None:
         for device in devices:
             self._recorder.turn(device, len(self.devices.holders(device)), now_s)
@@ -179,11 +195,20 @@ class CoRunnerSlowdowns:
                 xi = 1.0 + sum(self._pair(runner.kind, self._running[one].kind) - 1.0 for one in others)
                 worst, largest = max(worst, xi), max(largest, len(others))
                 interference_view.update(others)
+        runner.xi = worst
         if interference_view != runner.interference_view:
             runner.interference_view = frozenset(interference_view)
             partners = [self._watched(self._running[one]) for one in interference_view]
             self.learner.meet(row, self._watched(runner), partners, largest, now_s)
-        runner.xi = worst
+            self._observe(row, runner, partners, now_s)
+
+    def _observe(self, row: int, runner: _RunningJob, partners: list[WatchedJob], now_s: float) -> None:
+        """What is seen of a job begins anew, or ends as it is alone."""
+        if self.observed is not None and partners:
+            since_s = max(now_s, runner.resumes_s, *(partner.resumes_s for partner in partners))
+            self.observed.meet(row, since_s, runner.xi * runner.cost)
+        elif self.observed is not None:
+            self.observed.leave(row)
 
     def _watched(self, job: _RunningJob) -> WatchedJob:
         return WatchedJob(self._kinds[job.kind] if job.kind >= 0 else None, job.resumes_s)

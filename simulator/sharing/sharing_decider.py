@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,12 +47,12 @@ class SharingDecider(SnapshotDecider):
         ``max_preemptions``: of one job, 0: any number.
         """
         super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
-        self._slowdowns, self._held = slowdowns, slowdowns.devices
+        self._slowdowns, self._held, self._observed = slowdowns, slowdowns.devices, slowdowns.observed
         self._kinds = together.kinds
         self._most = most
         self._starts_only = isinstance(policy, StartsOnlyPolicy)
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
-        self._waiting = 0
+        self._waiting, self._decided_s = 0, -math.inf
         self.carry_out_by(IDEAL, math.inf)
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
@@ -76,16 +77,27 @@ class SharingDecider(SnapshotDecider):
         self._sub_batch[job.job_id - 1] = self._kinds.batch[job.job_id - 1]
         super().stopped(job)
 
+    def end(self, job: SessionJob) -> None:
+        super().end(job)
+        if self._observed is not None:
+            self._observed.end(job.job_id)
+
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
-        if self._starts_only and not self._waiting:
+        self._decided_s = now_s
+        due = self._observed is not None and self._observed.is_due(now_s)
+        if self._starts_only and not self._waiting and not due:
             self._next_event_s = math.inf
             return [], []
         self._slowdowns.observe(now_s)
         return super().decide(now_s)
 
     def next_event_s(self) -> float:
-        """Also when it is seen that somebody's bound does not hold, which was hoped: whoever preempts can end that."""
+        """Also when it is seen that somebody's bound does not hold, which was hoped: whoever preempts can end that, and the
+        pair is parted.
+        """
         wanted_s = super().next_event_s()
+        if self._observed is not None:
+            wanted_s = min(wanted_s, self._observed.next_due_s(self._decided_s))
         if self._starts_only or not self._bounded:
             return wanted_s
         return min(wanted_s, self._slowdowns.next_breach_s(self._workload.max_slowdown))
@@ -112,6 +124,9 @@ class SharingDecider(SnapshotDecider):
         for job_id, place in places.items():
             self._slowdowns.planned[job_id - 1] = place
             self._sub_batch[job_id - 1] = place.sub_batch or self._kinds.batch[job_id - 1]
+        for preempt in plan.preempts:
+            if preempt.parted_from:
+                self._slowdowns.part(preempt.job_id - 1, preempt.parted_from)
         return preempts, starts
 
     def _snapshot(self, now_s: float) -> SharingSnapshot:
@@ -126,5 +141,8 @@ class SharingDecider(SnapshotDecider):
             max_slowdown=self._workload.max_slowdown[rows],
             saves_every_s=self._saves_every_s[rows],
         )
+        if self._observed is not None:
+            slowdown, lasted_s = self._observed.columns(self._present, now_s)
+            sharing = replace(sharing, observed_slowdown=slowdown, together_s=lasted_s, apart=self._observed.apart)
         devices = self._held.devices(self._present, self._memory_mib)
         return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known, self._mechanism)

@@ -40,6 +40,8 @@ class SharingRecord:
     """Times that its seat ended with its host's job."""
     lost_s: FloatColumn
     """Work that it did then and had to do again, alone and at full speed."""
+    parted: IntColumn
+    """Times that it left its GPUs to others since a slowdown was observed beyond its bound."""
     stretches: GpuJobCountIntervals
     segment_start: IntColumn
     """Compressed rows beside :class:`~slurm_soda.simulator.outcome.AllocationSegments`: segment ``i`` was on
@@ -74,6 +76,7 @@ class SharingRecorder:
         self._out_of_memory = np.zeros(jobs, dtype=np.int64)
         self._revoked = np.zeros(jobs, dtype=np.int64)
         self._lost_s = np.zeros(jobs)
+        self._parted = np.zeros(jobs, dtype=np.int64)
 
     def turn(self, device: int, jobs: int, now_s: float) -> None:
         """A GPU has had so many jobs until now; that changes."""
@@ -103,6 +106,10 @@ class SharingRecorder:
         self._revoked[row] += 1
         self._lost_s[row] += lost_s
 
+    def part(self, row: int) -> None:
+        """It leaves since a bound is broken."""
+        self._parted[row] += 1
+
     def leave(self, devices: tuple[int, ...]) -> None:
         """A segment ends that was on these."""
         self._devices += devices
@@ -125,6 +132,7 @@ class SharingRecorder:
             out_of_memory=self._out_of_memory,
             revoked=self._revoked,
             lost_s=self._lost_s,
+            parted=self._parted,
             stretches=GpuJobCountIntervals(
                 np.array(device, dtype=np.int64),
                 np.array(start_s, dtype=np.float64),

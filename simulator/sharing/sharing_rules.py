@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator, TimeSlicingPrior
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
@@ -57,6 +60,10 @@ class SharingRules:
     """Where ``knowledge`` is ``predicted``."""
     observes: bool = True
     """Slowdowns that were seen for a minute become known."""
+    max_slowdown: float = math.inf
+    """Bound of jobs whose owners name none."""
+    parts: bool = True
+    """Pairs in which a bound of an owner is seen to be broken part; nobody sees it where ``observes`` is false."""
     mechanism: Mechanism = IDEAL
     """What can be done when jobs share, and what it costs."""
 
@@ -69,8 +76,17 @@ class SharingRules:
             )
         if (self.predictor is None) == (self.knowledge == PREDICTED):
             raise SimulatorError("knowledge = 'predicted' needs a predictor, and nothing else has one")
+        if not self.max_slowdown >= 1.0:
+            raise SimulatorError(f"max_slowdown = {self.max_slowdown!r} is not allowed; use a number from 1")
         if self.slowdown is not None:
             UniformSlowdown(self.slowdown)
+
+    def bounded(self, workload: Workload) -> Workload:
+        """The workload, each job with a bound of its owner or with the one of these rules."""
+        if math.isinf(self.max_slowdown):
+            return workload
+        own = workload.max_slowdown
+        return workload.with_columns(max_slowdown=np.where(np.isinf(own), self.max_slowdown, own))
 
     def together(self, workload: Workload) -> SharingInputs:
         """What is needed to run a workload.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.simulator.cluster import SimulatedCluster
@@ -11,6 +13,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
+from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
 from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.speed.speed_model import SpeedModel
@@ -40,9 +43,16 @@ def simulate_sharing(
             gives CPUs or memory twice, or uses a node that is down.
     """
     started_s = time.process_time()
+    workload = rules.bounded(workload)
     together = rules.together(workload)
+    # Without a bound there is none to be broken.
+    watched = rules.parts and rules.observes and bool(np.isfinite(workload.max_slowdown).any())
     slowdowns = CoRunnerSlowdowns(
-        GpuHolders(cluster.gpus), together, observes=rules.observes, mechanism=rules.mechanism
+        GpuHolders(cluster.gpus),
+        together,
+        observes=rules.observes,
+        mechanism=rules.mechanism,
+        observed=ObservedPairs(workload.max_slowdown) if watched else None,
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s

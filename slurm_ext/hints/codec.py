@@ -33,7 +33,7 @@ from slurm_soda.slurm_ext.hints.flags import (
 )
 
 TAG_PREFIX = "soda:1:"
-TAG_MAX_BYTES = 400
+TAG_MAX_BYTES = 420
 COMMENT_MAX_BYTES = 1024
 """slurmctld refuses a job or an update with a longer comment."""
 
@@ -205,6 +205,7 @@ def hints_to_dict(hints: Hints) -> dict[str, str]:
         "share": None if hints.share is None else ("yes" if hints.share else "no"),
         "max_slowdown": None if hints.max_slowdown is None else f"{hints.max_slowdown:.3f}",
         "gpu_memory": None if hints.gpu_memory_mib is None else f"{hints.gpu_memory_mib}M",
+        "accumulates": "yes" if hints.accumulates else None,
         "checkpoint": _text(hints.checkpoint_signal),
     }
     if hints.checkpoint_signal is not None and hints.checkpoint_grace_s is not None:

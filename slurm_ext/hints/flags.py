@@ -37,6 +37,8 @@ class Hints:
     max_slowdown: float | None = None
     """Largest slowdown that the user accepts from sharing, as shared over alone run time (1.0 and up)."""
     gpu_memory_mib: int | None = None
+    accumulates: bool = False
+    """The program honours ``SODA_SUB_BATCH`` and ``SODA_ACCUMULATION_STEPS``, so a guest may be given a smaller batch."""
     checkpoint_signal: str | None = None
     """Name without SIG, such as ``TERM`` or ``USR1``; ``None``: the job cannot be preempted."""
     checkpoint_grace_s: int | None = None
@@ -94,6 +96,8 @@ FLAGS = (
          "largest accepted run time when sharing, as a multiple of the run time alone"),
     HintFlag("gpu_memory", "size", "SIZE", f"a size from 1M to {GPU_MEMORY_MAX_MIB}M with M, G or T, such as 800M or 12G",
          "memory needed on each GPU, in MiB unless G or T follows"),
+    HintFlag("accumulates", "switch", "", "yes",
+         "the program honours SODA_SUB_BATCH and SODA_ACCUMULATION_STEPS, so that it can share with less memory"),
     HintFlag("checkpoint", "checkpoint", "SIGNAL[@GRACE]",
          f"SIGNAL or SIGNAL@GRACE with SIGNAL one of {_ALLOWED_SIGNALS} and GRACE from 1 to {GRACE_MAX_S} seconds, "
          "such as USR1@90 or USR1@2m",

@@ -24,6 +24,7 @@ M.flags = {
     { key = "share", kind = "yesno", allowed = "yes or no" },
     { key = "max_slowdown", kind = "factor", allowed = "a factor from 1 to 99.999 with at most three decimals, such as 1.2" },
     { key = "gpu_memory", kind = "size", allowed = "a size from 1M to 9999999M with M, G or T, such as 800M or 12G" },
+    { key = "accumulates", kind = "switch", allowed = "yes" },
     { key = "checkpoint", kind = "checkpoint", allowed = "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and GRACE from 1 to 3600 seconds, such as USR1@90 or USR1@2m" },
 }
 -- End of what `make flags` writes.

@@ -8,15 +8,13 @@ from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 
+REQUEST_FIELDS = ("TresPerNode", "TresPerJob", "TresPerTask", "ReqNodeList")
+
 
 def shown_request(job: SlurmJob) -> dict[str, str]:
     """What GPUs a job asks for, and which nodes."""
-    return {
-        "TresPerNode": job.tres_per_node,
-        "TresPerJob": job.tres_per_job,
-        "TresPerTask": job.tres_per_task,
-        "ReqNodeList": job.req_node_names,
-    }
+    shown = (job.tres_per_node, job.tres_per_job, job.tres_per_task, job.req_node_names)
+    return dict(zip(REQUEST_FIELDS, shown, strict=True))
 
 
 def is_same_value(name: str, wrote: str, shown: str) -> bool:

@@ -75,7 +75,7 @@ def is_preemptible(job: SlurmJob) -> bool:
 
 def is_revocable(job: SlurmJob) -> bool:
     """Whether a guest can be made to leave: its owner agreed to that when he agreed to share."""
-    return bool(job.shared_gpus and job.batch and job.requeue and not job.het_job_id and not job.array_task)
+    return bool(job.shared_gpus and job.batch and job.requeue and not job.het_job_id and not job.array_rest)
 
 
 def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:

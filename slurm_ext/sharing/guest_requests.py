@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_request import JobRequest
-from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request
+from slurm_soda.slurm_ext.read.slurm_values import parse_gpu_request, parse_other_gres
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord, is_guest_record, parse_guest_record
 
@@ -23,6 +22,11 @@ def gpus_of(text: str) -> int:
     return parse_gpu_request(text.replace("=", ":"))[0]
 
 
+def other_gres(text: str) -> dict[str, int]:
+    """All else in one of these fields, by name and type."""
+    return parse_other_gres(text.replace("=", ":"))
+
+
 def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
     """Why a waiting job cannot be made a guest, for people; empty if it can.
 
@@ -31,7 +35,7 @@ def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str
         request: what else is known. Only :class:`JobRequest` tells everything; without it the job must be asked again
             before it is changed.
     """
-    return _why_not_by_job(job) or _why_not_by_request(request)
+    return _why_not_by_job(job) or _why_not_by_request(job, request)
 
 
 def _why_not_by_job(job: SlurmJob) -> str:
@@ -41,39 +45,33 @@ def _why_not_by_job(job: SlurmJob) -> str:
         (not job.batch, "salloc or srun started it, and only batch jobs can be requeued when their host ends"),
         (not job.requeue, "it must not be requeued (--no-requeue)"),
         (job.het_job_id, "it is part of a heterogeneous job"),
-        (job.array_task, "it stands for tasks of a job array"),
+        (job.array_rest, "it stands for several tasks of a job array"),
         (job.shared_gpus, "it is a guest already"),
         (not job.gpus, "it asks for no GPU"),
         (job.dependency, "it waits for other jobs"),
         (not found, "it asks for GPUs by socket (--gpus-per-socket)"),
         ("TresPerTask" in found and len(found) > 1, "it asks for GPUs by task and in another way as well"),
+        (
+            set(other_gres(f"{job.tres_per_job},{job.tres_per_task}")) - {"cpu"},
+            "it asks for other generic resources by task or for the whole job",
+        ),
     )
     return next((text for applies, text in checks if applies), "")
 
 
-def _why_not_by_request(request: WaitingJob | JobRequest | None) -> str:
+def _why_not_by_request(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
     words = ""
     if isinstance(request, JobRequest):
         if not request.memory_per_cpu_mib and not request.memory_per_node_mib:
             return "it asks for the whole memory of its node (--mem=0, or no --mem where the site has no default)"
+        spreads = job.nodes > 1 or (gpus_of(job.tres_per_task) and job.tasks > 1)
+        if spreads and request.most_nodes != request.nodes:
+            # Slurm 24.11 bounds its nodes to those of the guest, and keeps that when the request is restored.
+            return "it does not say on how many nodes (--nodes=N)"
         words = request.unshareable
     elif request is not None:
         words = "--exclusive" if request.whole_nodes else "--cpus-per-gpu" if request.cpus_per_tres else ""
     return f"it has {words}, which a guest cannot have" if words else ""
-
-
-def is_half_done(job: SlurmJob, wrote: Mapping[str, str], before: Mapping[str, str]) -> bool:
-    """Whether Slurm has taken the node list of a guest and refused the rest, as it does where it refuses a GRES (24.11).
-
-    Args:
-        job: as it waits now.
-        wrote: fields of the change that made it a guest.
-        before: the same fields before it.
-    """
-    if job.shared_gpus or job.state != "PENDING":
-        return False
-    now, new, old = (set(expand_hosts(text)) for text in (job.req_node_names, wrote["ReqNodeList"], before["ReqNodeList"]))
-    return now == new != old
 
 
 def read_guest_records(client: SlurmClient, job_ids: Sequence[int]) -> dict[int, GuestRecord | SlurmReplyError]:

@@ -1,21 +1,26 @@
 /* SPANK plugin: the --soda-... flags of sbatch, salloc and srun.
  *
  * Values are checked where the user types them. Good ones travel in the job's control environment (SODA_CATEGORY=cv):
- * job_submit.lua sees them there, Prolog and Epilog as SPANK_SODA_CATEGORY. On nodes the plugin does nothing. Load it as
- * `optional` in plugstack.conf: if it cannot be loaded, all jobs run as without it.
+ * job_submit.lua sees them there, Prolog and Epilog as SPANK_SODA_CATEGORY. On nodes it gives the tasks of a job that shares
+ * GPUs the environment that the prolog left for them. Load it as `optional` in plugstack.conf: if it cannot be loaded, all
+ * jobs run as without it. Nothing that fails here fails a job.
  *
  * Only spank.h is used. Slurm loads a plugin only into the version that it was compiled for.
  */
+#define _GNU_SOURCE
 #include <slurm/spank.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "task_environment.h"
 #include "validate.h"
 
 #define PLUGIN_NAME "soda"
+#define SHARES "/run/slurm-soda/shares"
 
 SPANK_PLUGIN(soda, 1)
 
@@ -101,6 +106,10 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
     (void)argc;
     (void)argv;
     spank_context_t context = spank_context();
+    uint32_t job;
+    /* Still as root, which the tasks are not. */
+    if (context == S_CTX_REMOTE && spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS)
+        soda_read_environment(SHARES, job);
     if (context != S_CTX_ALLOCATOR && context != S_CTX_LOCAL)
         return 0;
     if (context == S_CTX_LOCAL && getenv("SLURM_JOB_ID") != NULL)
@@ -112,5 +121,30 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
         if (rc != ESPANK_SUCCESS)
             slurm_verbose("slurm-soda: --%s is not passed on: %s", soda_flags[i].option, spank_strerror(rc));
     }
+    return 0;
+}
+
+static void change_variable(void *context, const char *name, const char *value)
+{
+    if (value == NULL)
+        spank_unsetenv(context, name);
+    else
+        spank_setenv(context, name, value, 1);
+}
+
+/* Whether Slurm numbers a job's devices from 0, as it does where it constrains devices: its own answer where it has that
+ * function, else what the kernel tells. */
+static bool numbers_devices(void)
+{
+    bool (*ask)(void) = NULL;
+    *(void **)&ask = dlsym(RTLD_DEFAULT, "gres_use_local_device_index");
+    return ask != NULL ? ask() : soda_sees_own_devices("/proc/self/cgroup");
+}
+
+int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
+{
+    (void)argc;
+    (void)argv;
+    soda_change_environment(numbers_devices(), change_variable, spank);
     return 0;
 }

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL
+from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, BEFORE_OVERDUE
 from slurm_soda.policies.pipeline.actions import (
     JoinGpus,
     OrderJobs,
@@ -25,9 +25,9 @@ from slurm_soda.policies.pipeline.actions import (
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, request_fields
-from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
@@ -150,8 +150,8 @@ def order_changes(
 ) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    What starts now comes first, then whoever gets the places of preempted jobs, then the rest of each queue; everybody else
-    has SiteFactor 0. A second run changes nothing.
+    Guests that wait come first, whose seats nobody else can take, then what starts now, then whoever gets the places of
+    preempted jobs, then the rest of each queue; everybody else has SiteFactor 0. A second run changes nothing.
 
     Args:
         plan: with its :class:`.OrderJobs`.
@@ -166,7 +166,7 @@ def order_changes(
     changes: list[JobChange] = []
     starts = plan.starts
     awaiting = plan.notes.job_id[plan.notes.verdict == JobVerdict.WAIT_FOR_PREEMPTION]
-    never = plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE]
+    never = plan.notes.job_id[np.isin(plan.notes.verdict, (JobVerdict.TOO_LARGE, JobVerdict.JOIN))]
     served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     returning = snapshot.jobs.job_id[(snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.preemptions > 0)]
     skipping = np.concatenate((served, returning))
@@ -175,22 +175,24 @@ def order_changes(
             continue
         ids = action.job_ids
         hopeless = np.isin(ids, never)
-        first = np.isin(ids, starts)
+        first = np.isin(ids, starts) & ~hopeless
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
         waits = ~(first | then | hopeless)
         ordered = np.concatenate((ids[first], ids[then], ids[waits]))
         skippable = ~np.isin(ordered, np.concatenate((starts, awaiting)))
+        guests = action.guests
+        rank = np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
-            leading=np.concatenate((ids[first], ids[then])),
+            leading=np.concatenate((guests, ids[first], ids[then])),
             waiting=ids[waits],
             unranked=action.unranked,
             never=ids[hopeless],
             others=action.others,
-            rank=np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered)),
-            skippable=skippable,
+            rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
+            skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),
         )
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
-        changes += _lift_changes(action, queue, wanted, set(starts.tolist()), snapshot.jobs)
+        changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
     return changes
 
 
@@ -245,22 +247,28 @@ def join_change(action: JoinGpus, job: SlurmJob, gres: str) -> JobChange:
     return JobChange(action.job_id, "share", new, old, action.reason, action.id)
 
 
-def unshare_change(job_id: int, record: GuestRecord, reason: str, *, start_time: str = "") -> JobChange:
-    """One update that gives a waiting guest the request of its record again, and takes the record away.
+def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:
+    """One update that gives a waiting guest the request of its record again, and takes the record away."""
+    return restore_change(job_id, record.undo, {"Extra": record.encode()}, reason)
+
+
+def restore_change(
+    job_id: int, undo: Mapping[str, str], old: Mapping[str, str], reason: str, *, start_time: str = ""
+) -> JobChange:
+    """One update that takes the record of a waiting guest away and restores these fields.
 
     It goes as root or SlurmUser, so in one piece, past the guard of job_submit.lua: an operator's change of GRES sets no
     exemption from limits of accounting (measured on 24.11, ``docs/operations.md``), unlike one of CPUs.
 
     Args:
         job_id: the guest.
-        record: with what shall be restored (see :func:`.checked_record`).
+        undo: the fields.
+        old: what is known of the present ones.
         reason: why.
         start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
     """
-    new = {**record.undo, "Extra": ""}
-    if start_time:
-        new["StartTime"] = start_time
-    return JobChange(job_id, "unshare", new, {"Extra": record.encode()}, reason)
+    new = {**undo, "Extra": ""} | ({"StartTime": start_time} if start_time else {})
+    return JobChange(job_id, "unshare", new, old, reason)
 
 
 def start_now_change(job_id: int, reason: str) -> JobChange:
@@ -290,7 +298,7 @@ def known_change(
     return JobChange(job_id, kind, new, old, reason)
 
 
-def _earliest_start(job: SlurmJob, now_s: float) -> str:
+def earliest_start(job: SlurmJob, now_s: float) -> str:
     """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
     return "now" if now_s >= job.submit_s + MIN_RESTART_GAP_S else f"now+{int(MIN_RESTART_GAP_S)}"
 
@@ -302,6 +310,11 @@ wait that Slurm itself imposes, the lifetime of a credential and a second, is th
 
 MAX_REQUEUE_WAIT_S = 180.0
 """Slurm lets a requeued job wait about 121 s from the requeue, its new submit time; a later begin time is the user's own."""
+
+
+def waits_after_requeue(job: SlurmJob) -> bool:
+    """Whether this waiting job waits because Slurm requeued it, and for nothing else."""
+    return job.reason == "BeginTime" and job.restarts > 0 and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
 
 
 def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *, now_s: float) -> list[JobChange]:
@@ -325,12 +338,12 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
             changes.append(
                 JobChange(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
             )
-        if job.reason == "BeginTime" and job.restarts and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S:
+        if waits_after_requeue(job):
             changes.append(
                 JobChange(
                     job.job_id,
                     "release",
-                    {"StartTime": _earliest_start(job, now_s)},
+                    {"StartTime": earliest_start(job, now_s)},
                     {},
                     "release-all: the wait after a requeue ends",
                 )

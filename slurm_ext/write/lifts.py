@@ -32,7 +32,7 @@ class WaitingQueue:
     unranked: IntColumn
     """Those about which the policy has nothing to say: never lifted, and passed only by those that lead."""
     never: IntColumn
-    """Those that no nodes could hold; they are treated alike, however long they have waited."""
+    """Those that no nodes could hold as they ask; they are treated alike, however long they have waited."""
     others: IntColumn
     """Those that are not eligible."""
     rank: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

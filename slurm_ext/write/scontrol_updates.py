@@ -16,8 +16,9 @@ from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus, parse_gpu_
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.write.site_factors import SITE_FACTOR_LIMIT
 
-_MOST_GRES = 1024
-"""On one node, or of one job or task."""
+_MOST_PER_NODE = 64
+_MOST_IN_ALL = 1024
+"""Of one job, or CPUs of one task."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _MIB = re.compile(r"[1-9][0-9]{0,9}")
 _SIGNED = re.compile(r"-?[0-9]{1,10}")
@@ -31,9 +32,9 @@ def _is_site_factor(value: str) -> bool:
     return bool(_SIGNED.fullmatch(value)) and abs(int(value)) <= SITE_FACTOR_LIMIT
 
 
-def _is_tres(value: str) -> bool:
+def _is_tres(value: str, most: int = _MOST_IN_ALL) -> bool:
     matches = [_TRES.fullmatch(piece) for piece in value.split(",")] if value else []
-    return all(match and 0 < int(match[4] or 1) <= _MOST_GRES for match in matches)
+    return all(match and 0 < int(match[4] or 1) <= most for match in matches)
 
 
 def _is_extra(value: str) -> bool:
@@ -44,7 +45,7 @@ def _is_extra(value: str) -> bool:
 
 
 _GUEST_GPU = re.compile(r"gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]{0,31}):g([0-9]{1,3}):1")
-_TRES_WORDS = f"nothing, or gres/NAME[:TYPE][:COUNT], comma separated, COUNT at most {_MOST_GRES}"
+_TRES_WORDS = f"nothing, or gres/NAME[:TYPE][:COUNT], comma separated, COUNT at most {_MOST_PER_NODE} on a node"
 _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "SiteFactor": (_is_site_factor, f"a whole number between -{SITE_FACTOR_LIMIT} and {SITE_FACTOR_LIMIT}"),
     "StartTime": (_TIME.fullmatch, "now, now+SECONDS or YYYY-MM-DDTHH:MM:SS"),
@@ -53,7 +54,8 @@ _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),
     "MinMemoryNode": (_MIB.fullmatch, "a positive number of MiB"),
     "MinMemoryCPU": (_MIB.fullmatch, "a positive number of MiB"),
-    **dict.fromkeys(("TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket"), (_is_tres, _TRES_WORDS)),
+    "TresPerNode": (lambda value: _is_tres(value, _MOST_PER_NODE), _TRES_WORDS),
+    **dict.fromkeys(("TresPerJob", "TresPerTask"), (_is_tres, _TRES_WORDS)),
     "Extra": (_is_extra, "a guest's record, or nothing"),
     "ReqNodeList": (lambda value: not value or _HOSTS.fullmatch(value), "a host list, or nothing"),
     "Partition": (_NAMES.fullmatch, "partition names, comma separated"),
@@ -92,7 +94,9 @@ def _refusal_of_guest(job_id: int, fields: Mapping[str, str]) -> str:
     all_typed = len(named) == 1 and sum(count_shared_gpus(piece, *named) for piece in asked) == len(guests)
     if all_typed and (indices, own) == (record.gpus, record.own) and fields.get("ReqNodeList"):
         return ""
-    return f"job {job_id}: {fields!r} is not sent; a guest asks for each GPU of its record once, by type, on nodes by name"
+    return (
+        f"job {job_id}: {fields!r} is not sent; a guest asks for each GPU of its record once, by type, on nodes by name"
+    )
 
 
 def scontrol_script(updates: Sequence[JobUpdate], nonce: str, address: Callable[[int], str] = str) -> bytes:

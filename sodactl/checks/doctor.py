@@ -15,7 +15,7 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, sharing, slurm_conf, slurm_hooks
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
@@ -29,7 +29,8 @@ def doctor(site: SiteAccess, *, as_json: bool) -> int:
     """Check this site and say what to fix.
 
     Checks Slurm's versions and settings, the SPANK plugin, job_submit.lua, prolog and epilog, rights, MUNGE and
-    associations, and store, daemon, agents and clocks. Changes nothing. Best run as root on the controller.
+    associations, what sharing GPUs needs where it is on, and store, daemon, agents and clocks. Changes nothing. Best
+    run as root on the controller.
     Exit status: 1 if a check fails, else 0.
 
     \b
@@ -65,6 +66,8 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield from check_installation()
     yield from check_configuration(site, config)
     yield from _checks_of_pools(site, config)
+    if config and site.settings.sharing.partitions:
+        yield from _checks_of_sharing(site, probe, config, nodes_text or "")
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
@@ -81,6 +84,17 @@ def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckRes
             found = f"Slurm does not have {', '.join(gone)}, of pools that were applied: no job is sent there"
             remedy = "make them again: sodactl pools apply; or take the pools back: sodactl pools revert"
             yield CheckResult("pool partitions", "fail", found, remedy)
+
+
+def _checks_of_sharing(
+    site: SiteAccess, probe: CommandProbe, config: SlurmConfig, nodes_text: str
+) -> Iterator[CheckResult]:
+    settings, pools = site.settings.sharing, False
+    with suppress(SlurmError):
+        pools = read_record(Path(site.settings.state_dir)) is not None
+    yield from sharing.check_sharing(settings, config, nodes_text, site.partitions().partitions, pools=pools)
+    script = slurm_hooks.job_submit_path(config)
+    yield from sharing.check_guard(probe, config, settings.gres, script, uid=site.context.uid())
 
 
 def _checks_of_config(

@@ -103,7 +103,8 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
         "PrologEpilogTimeout",
         lambda v: 0 < _number(v) < _NO_TIMEOUT,
         "warn",
-        "set PrologEpilogTimeout=30 or so: by default a prolog that hangs keeps its node for ever",
+        "set PrologEpilogTimeout=90 or so (where GPUs are shared, KillWait and 40 s or more): by default a prolog that "
+        "hangs keeps its node for ever",
     ),
     SlurmConfRule(
         "requeue",

@@ -13,7 +13,7 @@ from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
 SPANK_PLUGIN = "soda_spank.so"
 LUA_MODULE = "soda.lua"
-LUA_PARTS = ("soda_hints.lua", "soda_routes.lua")
+LUA_PARTS = ("soda_hints.lua", "soda_routes.lua", "soda_guests.lua")
 """What soda.lua loads from its own folder."""
 _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
@@ -73,7 +73,7 @@ def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:
         return CheckResult(
             "job_submit", "fail", f"JobSubmitPlugins={plugins}", "set JobSubmitPlugins=lua: hints travel through it"
         )
-    path = _slurm_conf(config).with_name("job_submit.lua")
+    path = job_submit_path(config)
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError as error:
@@ -124,6 +124,11 @@ def check_start(host: str) -> Iterator[CheckResult]:
 def _script_missing(path: Path) -> CheckResult:
     remedy = f"slurmctld will not start: copy slurm_ext/lua/job_submit.lua of slurm-soda to {path}"
     return CheckResult("job_submit", "fail", f"{path}: No such file or directory, and JobSubmitPlugins=lua", remedy)
+
+
+def job_submit_path(config: SlurmConfig) -> Path:
+    """Where slurmctld reads the site's script."""
+    return _slurm_conf(config).with_name("job_submit.lua")
 
 
 def _slurm_conf(config: SlurmConfig) -> Path:

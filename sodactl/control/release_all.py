@@ -18,6 +18,7 @@ from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_a
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
+from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
@@ -52,7 +53,8 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     """Undo all changes, even with sodad down.
 
     Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
-    one), ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
+    one), gives waiting guests on GPUs of others their own requests again (by what their jobs carry, without the store too),
+    ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
     changed them since. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
     sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
@@ -154,6 +156,11 @@ class _Run:
             for change in job_changes.release_changes(reading.jobs, reading.site_factors, now_s=self.site.now_s())
         ]
         # Requests first: a job whose wait ends shall start with what its user asked for.
+        guests, said = guest_release_changes(
+            self.client, reading.jobs, "release-all", gres=self.site.settings.sharing.gres, now_s=self.site.now_s()
+        )
+        self.warnings += said
+        wanted = [ManualChange(change, submit_s[change.job_id]) for change in guests] + wanted
         wanted = [entry for entry in self._changes_by_store(reading) + wanted if not self._taken(entry.change)]
         if self.dry_run:
             results = [JobChangeResult(entry.change) for entry in wanted]

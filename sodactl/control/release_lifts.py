@@ -22,6 +22,7 @@ from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
 from slurm_soda.sodactl import output
@@ -61,6 +62,8 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
     also from one that is paused, and then resets the SiteFactor of every waiting job. sodad.service runs it whenever sodad
     has ended, and sodad-expiry.timer when its heartbeat is older than cycle.lease_s; a sodad that is started again lifts
     anew. Without a usable store it resets them too, and records nothing. To leave slurm-soda use `sodactl release-all`.
+    A waiting job that sodad sent to GPUs of others gets its own request again, by what the job carries; one that runs there
+    gets it when it waits again.
     A job that sodad asked to save its state, and that ended for it with an error, is requeued, while Slurm still lists it.
     Only root and SlurmUser may run it.
     Exit status: 0 if no SiteFactor is left, or if sodad lives, else 1.
@@ -74,9 +77,11 @@ def release_lifts(site: SiteAccess, *, as_json: bool, unless_alive: bool) -> int
             f"{site.context.who()} may not end lifts; only root and SlurmUser may, who owns {site.settings.state_dir}"
         )
     with ExitStack() as stack:
-        release = _begin(stack, site, unless_alive=unless_alive)
-        if isinstance(release, str):
-            document: Document = _nothing_done(release)
+        release, settled = _begin(stack, site, unless_alive=unless_alive)
+        if release is None:
+            document = _nothing_done(settled)
+        elif settled:
+            document = release.run_for_guests(settled)
         else:
             document = release.run()
     if as_json:
@@ -143,12 +148,30 @@ class _Release:
         # Slurm does not tell the SiteFactor of a job that is held, and neither that it was reset.
         unknown = [change for change in changes if not change.old]
         changes = [change for change in changes if change.old] + (self._once_lifted(unknown) if first else [])
+        changes += self._guests(jobs)
         submit_s = manual_changes.first_submit_times(self.store, jobs)
         wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes] + self._missing_requeues(jobs)
         for at in range(0, len(wanted), CHUNK_UPDATES):
             self._check()
             self._send(wanted[at : at + CHUNK_UPDATES])
         return len(wanted)
+
+    def _guests(self, jobs: Sequence[SlurmJob]) -> list[JobChange]:
+        """Slurm alone tells of them."""
+        gres, now_s = self.site.settings.sharing.gres, self.site.now_s()
+        changes, said = guest_release_changes(self.client, jobs, _REASON, gres=gres, now_s=now_s)
+        self.warnings += [line for line in said if line not in self.warnings]
+        return changes
+
+    def run_for_guests(self, why: str) -> Document:
+        """Lifts are settled, for this reason; but guests that ran until now may have been sent back into the queue."""
+        jobs = self.client.jobs()
+        submit_s = manual_changes.first_submit_times(self.store, jobs)
+        self._send([ManualChange(change, submit_s[change.job_id]) for change in self._guests(jobs)])
+        rows = [manual_changes.result_document(result) for result in self.results.values()]
+        complete = not any(result.error for result in self.results.values())
+        done = _nothing_done(why) | {"warnings": self.warnings, "changes": rows, "complete": complete}
+        return done | {"released": bool(rows)}
 
     def _missing_requeues(self, jobs: Sequence[SlurmJob]) -> list[ManualChange]:
         """Only the store knows of them."""
@@ -201,17 +224,18 @@ class _Release:
         return True
 
 
-def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Release | str:
-    """Take the right to send from every sodad; or why there is nothing to do."""
+def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> tuple[_Release | None, str]:
+    """Take the right to send from every sodad; or why there is nothing to do, or only for guests."""
     warnings: list[str] = []
-    leaving, now_s, why = False, site.now_s(), "no sodad has ever run with this store"
+    leaving, now_s, alive, settled = False, site.now_s(), "no sodad has ever run with this store", ""
 
     def nothing_to_do(last: Epoch) -> bool:
-        nonlocal why
+        nonlocal alive, settled
         if not unless_alive:
             return False
-        why = fresh_heartbeat(last, site, now_s) or ("" if leaving else _settled(last, now_s))
-        return bool(why)
+        alive = fresh_heartbeat(last, site, now_s)
+        settled = "" if leaving or alive else _settled(last, now_s)
+        return bool(alive or settled)
 
     try:
         store = stack.enter_context(site.store())
@@ -220,9 +244,9 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
             now_s = store_now_s(session, now_s)
             leaving = may_lack_requeue(session, since_s=now_s - WATCH_S, now_s=now_s)
             if unless_alive and not leaving and queries.newest_order(session) is None:
-                return _NEVER_CHANGED
+                return None, _NEVER_CHANGED
         if unless_alive and (seen := watched_heartbeat(store, site, now_s)):
-            return seen
+            return None, seen
         epoch = supersede_daemon(
             store,
             host=site.context.host(),
@@ -233,11 +257,11 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> _Releas
     except (StoreError, SQLAlchemyError) as error:
         warnings.append(f"no sodad is kept from sending, and nothing is recorded: {first_line(error)}")
         if unless_alive and (seen := dated_lock(site)):
-            return seen
-        return _Release(site, site.slurm(), None, None, warnings)
-    if epoch is None and unless_alive:
-        return why
-    return _Release(site, site.slurm(), store, epoch, warnings)
+            return None, seen
+        return _Release(site, site.slurm(), None, None, warnings), ""
+    if epoch is None and unless_alive and not settled:
+        return None, alive
+    return _Release(site, site.slurm(), store, epoch, warnings), settled
 
 
 def _settled(last: Epoch, now_s: float) -> str:
@@ -257,6 +281,8 @@ def _draw(document: Document) -> None:
         output.warn(f"job {row['job_id']}: {row['error']}")
     kinds = Counter(row["kind"] for row in document["changes"] if not row["error"])
     output.print_line(f"{output.format_count(kinds['release'], 'SiteFactor')} reset")
+    if kinds["unshare"]:
+        output.print_line(f"{output.format_count(kinds['unshare'], 'waiting guest')} given the own request again")
     if kinds["requeue"]:
         output.print_line(f"{output.format_count(kinds['requeue'], 'job')} requeued after a checkpoint")
     if not document["complete"]:

@@ -16,6 +16,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.shown_request import REQUEST_FIELDS, is_same_value
 from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS, JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
@@ -24,10 +25,12 @@ from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
-_COMPARED = ("NumCPUs", "SiteFactor", "Partition")
+_COMPARED = ("NumCPUs", "SiteFactor", "Partition", "TresPerNode", "TresPerJob")
 """Fields that Slurm shows as they were written, but for the order of a list: the partition that a job ran in comes first."""
 
+_UNDONE_BY: Mapping[str, JobChangeKind] = {"rewrite": "rewrite", "share": "unshare"}
 _NOT_UNDOABLE = {
+    "unshare": "sodad lets a job share GPUs again if it is better so",
     "signal": "a signal cannot be taken back",
     "requeue": "a requeue cannot be taken back: the run has ended",
     "start-now": "a started wait cannot be put back, and nothing depends on it",
@@ -172,7 +175,7 @@ def check_undo(
         if refusal:
             verdicts.append(UndoCheck(action, None, refusal))
             continue
-        kind: JobChangeKind = "rewrite" if action.kind == "rewrite" else "order"
+        kind = _UNDONE_BY.get(action.kind, "order")
         restored = action.old | ({} if lifts_end or "SiteFactor" not in action.old else {"SiteFactor": "0"})
         if _is_memory_changed(action, records[action.job_id]):  # the CPUs go back, the owner's memory stays
             restored = {name: value for name, value in restored.items() if name not in MEMORY_FIELDS}
@@ -244,6 +247,12 @@ def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStat
         wrote, now = action.new.get(name), shown.get(name)
         if wrote is not None and now is not None and sorted(wrote.split(",")) != sorted(now.split(",")):
             return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"
+    for name in REQUEST_FIELDS:
+        wrote, now = action.new.get(name), shown.get(name)
+        if wrote is not None and now is not None and not is_same_value(name, wrote, now):
+            return (
+                f"{name} is now {now or 'empty'}, not the {wrote or 'nothing'} that it wrote: somebody else changed it"
+            )
     return ""
 
 

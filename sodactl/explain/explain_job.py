@@ -126,6 +126,7 @@ def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob |
         "preemptions": [_preemption_keys(entry) for entry in view.preemptions],
         "changes": [_action_keys(action) for action in view.actions],
         "cores": known.cores.numbers or None,
+        "progress": known.progress.numbers or None,
     }
 
 

@@ -21,7 +21,9 @@ from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.explain.cpu_fit_reasons import explain_cores
+from slurm_soda.sodactl.explain.progress_reasons import explain_progress
 from slurm_soda.sodactl.explain.run_time_reasons import expected_run_time, explain_run_time
+from slurm_soda.sodactl.explain.share_reasons import list_share_reasons
 
 _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -53,6 +55,11 @@ class JobFacts:
         return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.until_s), ended=self.ended)
 
     @property
+    def progress(self) -> Explanation:
+        """Of what it tells itself."""
+        return explain_progress(self.view, self.now_s, ended=self.ended)
+
+    @property
     def ended(self) -> bool:
         """Slurm or the store says so: the store learns of an end a moment late, Slurm forgets the job."""
         listed = self.record is not None and self.record.state in ENDED_STATES
@@ -82,9 +89,11 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
         yield "sodad has not seen it yet; it looks every few seconds while it runs."
         return
     yield from _policy_reasons(job, known)
+    yield from list_share_reasons(job.job_id, view.shares)
     yield from _preemption_reasons(view.preemptions)
     yield from _vain_reasons(known)
     yield from _service_reasons(job, view.runs, known.now_s)
+    yield from known.progress.sentences
     yield from known.run_time.sentences
     yield from known.cores.sentences
 
@@ -99,7 +108,9 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
         shows = f"`sodactl history --job {job.job_id}` (root and SlurmUser, on the controller)"
         yield f"It {times}{gave}; {shows} shows what it used."
+        yield from known.progress.sentences
         yield from known.run_time.sentences
+        yield from list_share_reasons(job.job_id, known.view.shares)
     if known.view.preemptions:
         yield from _ended_while_preempted(known, known.view.preemptions[-1], state)
 
@@ -151,21 +162,27 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
         yield f"The policy says: {note.get('verdict')}."
         return
     yield from explanation.sentences
-    yield from _sharing_reasons(note)
+    yield from _sharing_reasons(note, mode)
     before = known.view.waiting_before
     if before:
         others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
         yield f"Before it in line: {others}, for {gpus}."
 
 
-def _sharing_reasons(note: Mapping[str, Any]) -> Iterator[str]:
-    """Where the policy would let it join others; nothing of that is done yet."""
+def _sharing_reasons(note: Mapping[str, Any], mode: str) -> Iterator[str]:
+    """Where the policy lets it join others, or why it can be nobody's guest."""
     shares = note.get("shares")
     if not isinstance(shares, dict):
         return
+    if "no_guest" in shares:
+        yield f"It cannot join running jobs as their guest: {shares['no_guest']}."
+        return
     gpus = "; ".join(f"GPU {', '.join(map(str, indices))} of {node}" for node, indices in shares["gpus"].items())
     others = ", ".join(map(str, shares["with"]))
-    yield f"By the policy it would share GPUs now: {gpus}, with job {others}. sodad shows that, and starts no guests yet."
+    word = "shall" if mode == "enforce" else "would"
+    yield f"By the policy it {word} share GPUs now: {gpus}, with job {others}."
+    if "refused" in shares:
+        yield f"It does not, since that cannot be: {shares['refused']}."
 
 
 def explain_by_policy(known: JobFacts) -> Explanation:

@@ -111,7 +111,14 @@ def _decide(
     if new.left is None or running.left is None:
         return None
     kind = new.side.kind
-    job = make_new_job(new.left.left.value, kind.batch, new.known.throughput, new.footprint, own)
+    job = make_new_job(
+        new.left.left.value,
+        kind.batch,
+        new.known.throughput,
+        new.footprint,
+        own,
+        accumulates=new.side.hints.accumulates,
+    )
     held, device = running.footprint, pair.device_mib
     free_mib = math.inf if held is None or device is None else device.value - held.mib(running.side.kind.batch)
     found, whole = {one.sub_batch: one for one in pair.slowdowns}, pair.slowdowns[0]

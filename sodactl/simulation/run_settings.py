@@ -72,6 +72,9 @@ def _sharing(asked: ScenarioOptions, rules: SharingRules | None) -> dict[str, An
         "model_map": None if asked.model_map is None else str(asked.model_map),
         "knowledge": rules.knowledge,
         "predictor": None if asked.predictor is None else str(asked.predictor),
+        "pair_guess": asked.pair_guess,
         "observes": rules.observes,
+        "max_slowdown": asked.max_slowdown,
+        "parts": rules.parts,
         "mechanism": rules.mechanism.name,
     }

@@ -240,6 +240,7 @@ def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:
     counts = {
         "out_of_memory": "did not fit beside others",
         "revoked": "guests requeued",
+        "parted": "pairs parted",
         "preemptions": "preemptions",
         "failures": "stopped by failures",
         "unfinished": "jobs that never ended",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_soda.agent.agent import Agent, AgentDependencies
+from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import RunRecords
@@ -19,6 +20,7 @@ from slurm_soda.agent.reporting.upload import Backoff, HttpUploader
 from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.event_delivery import deliver_event
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -105,9 +107,11 @@ class Bench:
         self.booted_s = 0.0
         self.resource_controllers: tuple[ResourceController, ...] = ()
         self.core_messages = CoreMessages()
+        self.mps = MpsNews()
         self.config = AgentConfig(
             controller=f"http://127.0.0.1:{port}", node="n1", socket=str(path / "sock"), spool=str(path / "spool"),
-            cgroup_root=str(path / "cgroup"), upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
+            cgroup_root=str(path / "cgroup"), progress=str(path / "progress"),
+            upload_interval_s=0.05, interval_s=0.2, young_interval_s=0.05,
             heartbeat_s=0.3, retry_max_s=0.05, upload_timeout_s=5.0,
         )  # fmt: skip
 
@@ -120,6 +124,7 @@ class Bench:
             run_records=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
             gpus=BusyGpus(),
+            progress=ProgressFiles(config.progress),
             uploader=HttpUploader(config.controller, munge, config.upload_timeout_s),
             backoff=Backoff(config.retry_max_s, random.Random(1)),
             faults=faults,
@@ -127,6 +132,7 @@ class Bench:
             booted_s=self.booted_s,
             resource_controllers=self.resource_controllers,
             core_messages=self.core_messages,
+            mps=self.mps,
         )
         return Agent(config, parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,21 @@ def test_nonsense_on_the_socket_is_refused_and_remembered(tmp_path: Path, contro
 
     assert "start_s is missing" in asyncio.run(scene())
     assert "start_s is missing" in controller.reports[0].faults[0]
+
+
+def test_progress_of_a_run_is_reported_and_its_file_goes_with_it(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    agent = bench.agent()
+    agent.receive_event(json.dumps({**OPEN, "uid": os.getuid()}).encode())
+    (file,) = [path / f"{JOB}.0" for path in (tmp_path / "progress").iterdir()]
+    file.write_text("iteration=10 seconds=7\n")
+    agent.sample()
+    bench.now_s += 2.0
+    file.write_text("iteration=20 seconds=8.5 of=90 saved=12 batch=64\n")
+    agent.sample()
+    asyncio.run(agent.upload())
+    (told,) = controller.reports[-1].progress
+    assert (told.iterations, told.total, told.saved, told.batch, told.at_s) == (20.0, 90.0, 12.0, 64, 1003.0)
+    agent.receive_event(json.dumps(CLOSE).encode())
+    agent.sample()
+    assert not file.exists()

@@ -34,7 +34,7 @@ def test_without_news_a_report_goes_out_at_every_heartbeat(monkeypatch: pytest.M
     absent = cast("Any", None)
     sender = ReportSender(
         AgentConfig(upload_interval_s=3.0, heartbeat_s=20.0), lambda: 0.0, run_records=absent, core_messages=absent,
-        faults=absent, gpus=absent, uploader=absent, backoff=Backoff(1.0, random.Random(1)),
+        mps=absent, faults=absent, gpus=absent, uploader=absent, backoff=Backoff(1.0, random.Random(1)),
     )  # fmt: skip
     monkeypatch.setattr(sender, "send", nothing_more)
     with pytest.raises(asyncio.CancelledError):

@@ -13,6 +13,7 @@ import pytest
 from slurm_soda.agent.reporting.upload import UploadError
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
+from slurm_soda.wire.mps import MpsFault, MpsJob
 from tests.agent.bench import CLOSE, JOB, OPEN, Bench, Controller, until
 
 
@@ -169,3 +170,27 @@ def test_what_controllers_tell_is_told_once_and_orders_come_with_the_answer(
     ]  # fmt: skip
     assert not bench.core_messages
     assert bench.core_messages.orders == {}
+
+
+def test_faults_of_mps_are_reported_until_a_report_is_taken(controller: Controller, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, controller.port)
+    under = MpsJob(JOB, "1000", (0,))
+    fault = MpsFault(1001.0, (under,))
+    bench.mps.jobs = (under,)
+    bench.mps.faults.append(fault)
+
+    async def scene() -> None:
+        agent = bench.agent()
+        controller.status = 503
+        with pytest.raises(UploadError):
+            await agent.upload()
+        assert bench.mps
+        controller.status = 204
+        await agent.upload()
+        await agent.upload()
+
+    asyncio.run(scene())
+    assert [(report.mps_jobs, report.mps_faults) for report in controller.reports] == [
+        ((under,), (fault,)), ((under,), ()),
+    ]  # fmt: skip
+    assert not bench.mps

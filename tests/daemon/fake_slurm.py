@@ -362,8 +362,10 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="", batch=job.batch, req_node_names=job.req_node_names,
-            tres_per_node=job.other_gres,
+            exit_code=job.exit_code, dependency="", batch=job.batch,
+            req_node_names=job.req_node_names or "n1" * job.guest,
+            tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
+            else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
             shared_gpus=job.gpus if job.guest else 0,
         )  # fmt: skip

@@ -90,9 +90,6 @@ class MortalClient:
     def request(self, job_id: int) -> JobRequest:
         return self.slurm.request(job_id)
 
-    def extras(self, job_ids: Sequence[int]) -> dict[int, str]:
-        return self.slurm.extras(job_ids)
-
     def partition_limits(self) -> dict[str, PartitionLimits]:
         return self.slurm.partition_limits()
 

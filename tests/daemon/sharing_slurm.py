@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmNode
@@ -26,16 +25,12 @@ class SharingSlurm(FakeSlurm):
     """No guest starts, for a reason that Slurm does not tell."""
 
     def submit(self, job_id: int, *, gpus: int = 1, work_s: float = 100.0, **more: object) -> FakeJob:
-        more = {"hints": CONSENTS, "checkpoint": None} | more
+        more = {"hints": CONSENTS, "checkpoint": None, "memory_per_cpu_mib": 1000} | more
         return super().submit(job_id, gpus=gpus, work_s=work_s, other_gres=f"gres/gpu:{gpus}", **more)
 
     def requests(self) -> dict[int, tuple[str, str, str]]:
         """What jobs ask for: GRES, nodes, Extra."""
         return {job.job_id: (job.other_gres, job.req_node_names, job.extra) for job in self.all.values()}
-
-    def extras(self, job_ids: Sequence[int]) -> dict[int, str]:
-        """Extra of these jobs."""
-        return {job_id: self.all[job_id].extra for job_id in job_ids if job_id in self.all}
 
     def tick(self) -> None:
         super().tick()
@@ -84,6 +79,7 @@ class SharingSlurm(FakeSlurm):
         for name, value in fields.items():
             setattr(job, _FIELDS[name], value)
         job.guest = "sharedgpu" in job.other_gres
+        job.devices = tuple(map(int, _SHARED.findall(job.other_gres)))
         return ""
 
     def nodes(self) -> list[SlurmNode]:

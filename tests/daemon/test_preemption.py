@@ -152,6 +152,29 @@ def test_a_requeued_job_is_released_in_time(around: dict[str, Any], send: str | 
     assert step("requeued", OWNERS_TIME, around=around).send is None, "it is the owner who lets it wait"
 
 
+STILL_A_GUEST = record(reason="BeginTime", restarts=1, submit_s=1995.0, eligible_s=2116.0, gpus=1, shared_gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("job", "around", "why"),
+    [
+        (LEASED, {}, ""),
+        (LEASED, {"waiting": set()}, ""),
+        (LEASED, {"wanted": True}, "the plan starts it"),
+        (LEASED, {"release_after_s": 4.0}, "it has waited for 4 s"),
+        (LEASED, {"may_begin": False}, "sodad no longer enforces"),
+        (STILL_A_GUEST, {"wanted": True}, ""),
+        (STILL_A_GUEST, {"release_after_s": 4.0}, ""),
+        (STILL_A_GUEST, {"may_begin": False}, ""),
+    ],
+)
+def test_a_guest_that_left_for_nobody_starts_when_the_plan_wants_it_but_not_beside_its_host(
+    job: SlurmJob, around: dict[str, Any], why: str
+) -> None:
+    found = step("requeued", job, around=around, for_jobs=())
+    assert (found.send, found.why) == (("start-now", why) if why else (None, ""))
+
+
 @pytest.mark.parametrize(
     ("reason", "restarts", "sends"),
     [("Priority", 0, []), ("BeginTime", 1, []), ("BeginTime", 0, ["start-now"]), ("JobHeldUser", 0, ["start-now"]),

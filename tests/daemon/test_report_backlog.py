@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import event, func, select
@@ -113,9 +114,9 @@ def test_a_report_that_is_stored_is_answered_and_not_written_again(
 ) -> None:
     written: list[int] = []
 
-    def store_and_note(session: Session, told: NodeReport, now_s: float) -> None:
+    def store_and_note(session: Session, told: NodeReport, now_s: float, *more: Any) -> None:
         written.append(count_records(told))
-        store_report(session, told, now_s)
+        store_report(session, told, now_s, *more)
 
     monkeypatch.setattr(report_writer, "store_report", store_and_note)
     for seq in (1, 1, 2, 2):

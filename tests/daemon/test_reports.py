@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -100,10 +101,10 @@ def test_a_search_that_fails_keeps_no_report_out(store: Store) -> None:
 def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
     store: Store, writer: ReportWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_once(session: Session, told: NodeReport, now_s: float) -> None:
+    def break_once(session: Session, told: NodeReport, *more: Any) -> None:
         if told.node == "n1":
             session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
-        store_report(session, told, now_s)
+        store_report(session, told, *more)
 
     monkeypatch.setattr(report_writer, "store_report", break_once)
     assert "no such table" in str(writer.submit(report("n1")).exception(30))

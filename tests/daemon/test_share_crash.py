@@ -132,6 +132,8 @@ class Shares(RuleBasedStateMachine):
                 self.told.wanted = {guest.job_id: ((host.job_id,), host.devices[: guest.gpus])}
         self._cycle()
         self.told.wanted = {}
+        self.slurm.advance(1)
+        self._cycle()
 
     @rule(gpus=st.integers(1, 2))
     def submit(self, gpus: int) -> None:
@@ -181,7 +183,7 @@ class Shares(RuleBasedStateMachine):
             self.slurm.advance(1)
 
     @rule(held=st.booleans())
-    def hold(self, held: bool) -> None:  # noqa: FBT001 - hypothesis draws it
+    def hold(self, held: bool) -> None:
         self.slurm.held = held
 
     @precondition(lambda self: any(job.guest and job.state == "RUNNING" for job in self.slurm.all.values()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
+from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
 from tests.daemon.harness import Daemon
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
@@ -144,9 +146,9 @@ def test_a_pair_that_fails_again_and_again_is_tried_less_and_less(fresh_store: P
     daemon = sodad(slurm, fresh_store, cycle=often)
     daemon.follow(100, every_s=0.5)
     tried = [row.created_s for row in shares(daemon)]
-    gaps = [later - earlier for earlier, later in zip(tried, tried[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(tried)]
     assert 5 <= len(gaps) <= 7, gaps
-    assert all(later >= 1.5 * earlier for earlier, later in zip(gaps, gaps[1:], strict=False)), gaps
+    assert all(later >= 1.5 * earlier for earlier, later in itertools.pairwise(gaps)), gaps
 
 
 def test_a_parted_pair_starts_again_alone_and_never_shares_again(fresh_store: Path, told: JoinAsTold) -> None:
@@ -185,6 +187,26 @@ def test_a_guest_without_a_record_is_nobodys(fresh_store: Path, told: JoinAsTold
     daemon.follow(5)
     assert shares(daemon) == []
     assert slurm.requests()[2][0] == "gres/sharedgpu:g0:1"
+
+
+def test_a_record_that_promises_more_than_the_job_has_is_not_followed(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm = cluster()
+    guest, slurm.held = slurm.all[2], True
+    guest.other_gres, guest.req_node_names, guest.guest, guest.devices = "gres/sharedgpu:g0:1", "n1", True, (0,)
+    guest.gpus, guest.extra = 1, "soda-guest:1,hosts=1,gpus=0,undo=TresPerNode=gres/gpu:4;ReqNodeList="
+    sodad(slurm, fresh_store).follow(5, every_s=0.5)
+    assert slurm.requests()[2] == ("gres/gpu:1", "", "")
+
+
+def test_who_would_pass_a_limit_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, told.wanted = cluster(), dict(PAIR)
+    alice = {"alice": (Association("acc", gpu_limit="MaxTRESPU=gres/gpu"),)}
+    slurm.limits = AccountingLimits(enforced=True, qos_enforced=True, users=alice, accounts={"acc": Account()},
+                                    qos={"normal": ""}, qos_gpu={"normal": ""})  # fmt: skip
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(3)
+    assert slurm.requests()[2] == OWN
+    assert "MaxTRESPU=gres/gpu of its owner's association" in str(daemon.job(2).note["shares"])
 
 
 def test_who_has_not_agreed_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:

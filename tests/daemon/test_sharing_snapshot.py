@@ -81,7 +81,7 @@ def busy(slurm: FakeSlurm) -> None:
     slurm.submit(2, gpus=2, work_s=3000.0, hints=replace(RESNET, share=False), devices=(0, 2))
     slurm.submit(3, gpus=1, work_s=3000.0, hints=replace(LM, max_slowdown=1.5), devices=(2,), guest=True)
     slurm.tick()
-    slurm.submit(4, gpus=2, work_s=600.0, hints=replace(LM, iterations=1200))
+    slurm.submit(4, gpus=2, work_s=600.0, hints=replace(LM, iterations=1200, accumulates=True))
     slurm.submit(5, gpus=1, work_s=600.0, hints=Hints(share=True))
     slurm.submit(6, gpus=1, work_s=600.0, hints=Hints(model="LM"))
     slurm.submit(7, gpus=2, work_s=600.0, hints=LM, devices=(0, 2), guest=True, never_starts=True)
@@ -104,6 +104,7 @@ def test_sodad_sees_single_gpus_kinds_and_consent(slurm: FakeSlurm, daemon: Star
     resnet, lm = JobKind("resnet50", 8, "", 2), JobKind("lm", 8, "", 2)
     assert kinds == [resnet, resnet, replace(lm, gpus=1), lm, None, JobKind("lm", 0, "", 1), lm]
     assert sharing.shares.tolist() == [True, False, True, True, True, False, True]
+    assert sharing.accumulates.tolist() == [False] * 3 + [True] + [False] * 3
     assert sharing.max_slowdown.tolist() == [np.inf, np.inf, 1.5, np.inf, np.inf, np.inf, np.inf]
     assert sharing.iterations[3] == pytest.approx(1200.0)
     assert not devices.unavailable.any()
@@ -146,7 +147,7 @@ def test_nothing_about_sharing_reaches_slurm(slurm: FakeSlurm, daemon: Start, se
     assert changed["advise"] == set()
     assert {fields for _, fields in changed["enforce"]} <= {("SiteFactor",)}, "an order, and no request is rewritten"
     assert not {3, 7} & {job_id for job_id, _ in changed["enforce"]}, "guests are left alone"
-    assert type(seen[-1]) is ClusterSnapshot, "where changes are sent, the policy shares none"
+    assert isinstance(seen[-1], SharingSnapshot), "where changes are sent, the policy shares too"
     assert slurm.all[4].state == "PENDING"
 
 

@@ -33,6 +33,7 @@ class Hardware:
             **kept,
             "SODA_GPU_STATE": str(self.state),
             "SODA_TRAIN_PROFILES": str(SOURCE / "trainer" / "profiles.tsv"),
+            "SODA_TRAIN_PAIRS": str(SOURCE / "trainer" / "pairs.tsv"),
             "LD_LIBRARY_PATH": str(self.built),
             **more,
         }

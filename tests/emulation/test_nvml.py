@@ -32,11 +32,11 @@ def nvml(hardware: Hardware, script: str, **env: str) -> Any:
     return json.loads(done.stdout)
 
 
-def use(hardware: Hardware, lines: str, pid: int, start: int | None = None) -> Path:
+def use(hardware: Hardware, lines: str, pid: int, start: int | None = None, server: int = 0) -> Path:
     """Write a state file as `pid` would."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) if start is None else start
     path = hardware.state / str(pid)
-    path.write_text(f"soda-gpu 1 {ticks}\n{lines}")
+    path.write_text(f"soda-gpu 2 {ticks} {server} resnet50\n{lines}")
     return path
 
 
@@ -74,7 +74,7 @@ def test_two_processes_on_one_gpu_add_up(hardware: Hardware, sleeper: subprocess
     script = """n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(2)
 m, m2 = n.nvmlDeviceGetMemoryInfo(h), n.nvmlDeviceGetMemoryInfo(h, n.nvmlMemory_v2)
 own = open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19]
-open(os.environ['SODA_GPU_STATE'] + f'/{os.getpid()}', 'w').write(f'soda-gpu 1 {own}\\n2 1000 60 60 7 9\\n')
+open(os.environ['SODA_GPU_STATE'] + f'/{os.getpid()}', 'w').write(f'soda-gpu 2 {own} 0 -\\n2 1000 60 60 7 9\\n')
 v2, v3 = n.nvmlDeviceGetComputeRunningProcesses_v2(h), n.nvmlDeviceGetComputeRunningProcesses(h)
 out = {'before': m2.used, 'util': n.nvmlDeviceGetUtilizationRates(h).gpu, 'me': os.getpid(),
  'other': n.nvmlDeviceGetUtilizationRates(n.nvmlDeviceGetHandleByIndex(1)).gpu,
@@ -108,7 +108,7 @@ def test_a_killed_process_frees_its_gpu_even_as_a_zombie(hardware: Hardware, sle
 
 @pytest.mark.parametrize(
     "content",
-    ["", "soda-gpu 1 0\n0 1 1 1 0 0\n", "soda-gpu 1 12345\n0 1 1 1 0 0\n", "rubbish\x00\xff", "soda-gpu 2 1\n"],
+    ["", "soda-gpu 2 0 0 -\n0 1 1 1 0 0\n", "soda-gpu 2 12345 0 -\n0 1 1 1 0 0\n", "rubbish\x00\xff", "soda-gpu 2 1\n"],
 )
 def test_files_that_do_not_fit_their_process_are_ignored(
     hardware: Hardware, sleeper: subprocess.Popen[bytes], content: str
@@ -176,3 +176,38 @@ def test_nodes_of_one_container_differ(hardware: Hardware, tmp_path: Path) -> No
     here, there = nvml(hardware, script), nvml(hardware, script, SODA_GPU_STATE=str(other))
     assert (here[0], there[0]) == (4, 2)
     assert here[1] != there[1]
+
+
+PER_PROCESS = """n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)
+def samples(since):
+    return {s.pid: [s.smUtil, s.memUtil] for s in n.nvmlDeviceGetProcessUtilization(h, since)}
+newest = max(s.timeStamp for s in n.nvmlDeviceGetProcessUtilization(h, 0))
+out = [samples(0), {p.pid: p.usedGpuMemory for p in n.nvmlDeviceGetComputeRunningProcesses(h)},
+       {p.pid: p.usedGpuMemory for p in n.nvmlDeviceGetMPSComputeRunningProcesses(h)},
+       error(n.nvmlDeviceGetProcessUtilization, h, newest + 10**9),
+       error(n.nvmlDeviceGetProcessUtilization, n.nvmlDeviceGetHandleByIndex(1), 0)]"""
+
+
+def test_each_process_has_its_utilisation_and_clients_of_mps_a_list_of_their_own(
+    hardware: Hardware, sleeper: subprocess.Popen[bytes]
+) -> None:
+    server, client = subprocess.Popen(["sleep", "60"]), subprocess.Popen(["sleep", "60"])
+    use(hardware, "0 5000 70 70 3 11\n", sleeper.pid)
+    use(hardware, "0 30 0 0 0 0\n", server.pid)
+    use(hardware, "0 2000 25 90 0 0\n", client.pid, server=server.pid)
+    utils, compute, mps, late, idle = nvml(hardware, PER_PROCESS)
+    for process in (server, client):
+        process.kill()
+        process.wait()
+    assert utils == {str(sleeper.pid): [70, 35], str(client.pid): [25, 12]}
+    assert compute == {str(sleeper.pid): 5000 * MIB, str(server.pid): 30 * MIB}
+    assert mps == {str(client.pid): 2000 * MIB}
+    assert late == idle == 6  # NVML_ERROR_NOT_FOUND
+
+
+def test_mode_and_generation_are_the_configured_ones(hardware: Hardware) -> None:
+    script = """n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)
+out = [n.nvmlDeviceGetComputeMode(h), n.nvmlDeviceGetCudaComputeCapability(h)]"""
+    assert nvml(hardware, script) == [0, [8, 0]]
+    (hardware.state / "gpus.conf").write_text("devices=0\ncompute_mode=exclusive_process\ncapability=6.1\n")
+    assert nvml(hardware, script) == [3, [6, 1]]

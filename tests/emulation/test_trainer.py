@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.agent.sampling.progress_files import parse_progress
+
 from .conftest import Hardware
 
 FULL = {"SLURM_CPUS_ON_NODE": "28"}  # cores enough for every model
@@ -298,3 +300,20 @@ def test_bad_command_lines_get_one_line(hardware: Hardware, options: list[str], 
     assert done.returncode == 64
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_it_tells_its_progress_and_its_checkpoint(hardware: Hardware, tmp_path: Path) -> None:
+    progress = tmp_path / str(os.getuid()) / "7.2"
+    progress.parent.mkdir()
+    training = start(hardware, "--model", "resnet50", "--iterations", "100000", "--time-scale", "100", "--save-s", "0",
+                     "--checkpoint-dir", str(tmp_path), SLURM_JOB_ID="7", SLURM_RESTART_COUNT="2",
+                     SODA_PROGRESS_DIR=str(tmp_path), **FULL)  # fmt: skip
+    wait_until(lambda: progress.exists() and not progress.read_text().startswith("iteration=0.0"))
+    told = parse_progress(progress.read_bytes())
+    assert told is not None
+    assert (told.total, told.saved, told.batch) == (100000, -1, 64)
+    training.send_signal(signal.SIGTERM)
+    assert training.wait() == 75
+    told = parse_progress(progress.read_bytes())
+    assert told is not None
+    assert told.saved == told.iteration == saved_iteration(tmp_path / "7.ckpt")

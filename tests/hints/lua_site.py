@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 LUA_DIR = Path(__file__).parents[2] / "slurm_ext" / "lua"
+LUA_PARTS = ("soda_hints.lua", "soda_routes.lua", "soda_guests.lua")
 LUA_VERSIONS = ["lua51", "lua52", "lua53", "lua54"]
 """Those that Slurm is built with."""
 
@@ -23,7 +24,8 @@ class LuaSite:
     def __init__(self, version: str, wake_path: Path | None = None) -> None:
         self.runtime: Any = import_module(f"lupa.{version}").LuaRuntime(encoding=None)
         self.runtime.execute(_SLURM.encode())
-        self.soda, self.hints, self.routes = map(self.load, ("soda.lua", "soda_hints.lua", "soda_routes.lua"))
+        self.soda = self.load("soda.lua")
+        self.hints, self.routes, self.guests = map(self.load, LUA_PARTS)
         self.soda[b"wake_path"] = False if wake_path is None else str(wake_path).encode()
 
     def load(self, name: str) -> Any:

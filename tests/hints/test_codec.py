@@ -68,7 +68,9 @@ def test_every_hint_survives_tag_dictionary_and_environment(hints: Hints) -> Non
 
 
 def test_longest_tag_fits() -> None:
-    longest = Hints("speech", "m" * 64, 9999999, 999999999999, True, True, True, False, 99.999, 9999999, "TERM", 3600)
+    longest = Hints(
+        "speech", "m" * 64, 9999999, 999999999999, True, True, True, False, 99.999, 9999999, True, "TERM", 3600
+    )
     assert len(codec.encode_tag(longest)) <= codec.TAG_MAX_BYTES
 
 

@@ -44,8 +44,9 @@ class CountedSite:
         return record
 
     def submit(self, **texts: bytes) -> int:
-        """Instructions of one submission, in hundreds."""
-        return int(self._counted(MOST_HUNDREDS, self.site.soda[b"submit"], self.job(**texts), None))
+        """Instructions of one submission, in hundreds: of root's, or a user's, who may be refused early."""
+        submit = self.site.soda[b"submit"]
+        return max(int(self._counted(MOST_HUNDREDS, submit, self.job(**texts), None, uid)) for uid in (0, 1000))
 
     def modify(self, record: dict[str, bytes], **texts: bytes) -> int:
         """Instructions of one change of a job, in hundreds."""
@@ -106,3 +107,26 @@ def test_a_thousand_variables_are_not_read_but_refused(counted: CountedSite) -> 
 def test_a_file_of_routes_in_one_line(counted: CountedSite) -> None:
     text = b"soda-pools 1\npart name=" + b"a" * 32_000 + b"\nend\n"
     assert counted.parse_routes(text) < 20 * MOST_HUNDREDS
+
+
+@pytest.mark.parametrize("motif", [b"gres/a:1,", b"a", b"gres/gpu:a", b":", b"gres/gpu:1a.-", b"gres:gpu=1,"])
+def test_an_owners_new_request_for_his_guest(counted: CountedSite, motif: bytes) -> None:
+    guest = {"tres_per_node": b"gres/sharedgpu:g0:1", "req_nodes": b"n1"}
+
+    def work(length: int) -> int:
+        text = b"gres/gpu:" + (motif * length)[:length] + b"!"
+        return counted.modify(guest, **dict.fromkeys(TRES_FIELDS[:4], text))
+
+    assert work(1000) <= 5 * work(250) + 50
+    assert work(1000) < MOST_HUNDREDS
+    assert work(NO_LIMIT_BYTES) < MOST_HUNDREDS
+
+
+def test_the_nodes_of_a_guest(counted: CountedSite) -> None:
+    for list_ in (b"n[" + b"1-2," * 250 + b"3]", b"n," * 500, b"n[" * 500, b"1-" * 500, b"n" * NO_LIMIT_BYTES):
+        asked = {b"tres_per_node": b"gres/sharedgpu:g0:1", b"req_nodes": list_}
+        modify = counted.site.soda[b"modify"]
+        assert (
+            int(counted._counted(MOST_HUNDREDS, modify, counted.site.table(asked), counted.record({}), 0))
+            < MOST_HUNDREDS
+        )

@@ -125,7 +125,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"tres_per_node": b"gres/gpu:2", "min_nodes": 3}, TERM, None),
         ({"tres_per_node": b"gres/gpu:v100:1"}, None, None),  # no such class
         ({"tres_per_node": b"gres/gpu:a100:1,gres/gpu:v100:1"}, None, None),
-        ({"tres_per_node": b"gres/sharedgpu:g0:1"}, None, None),
+        ({"tres_per_node": b"gres/shard:1"}, None, None),
         ({"tres_per_node": b"gres/gpumem:1"}, None, None),
         ({"tres_per_node": b"gres/gpu:0"}, None, LENT_CPU),
         ({"partition": b"other"}, None, b"other"),
@@ -140,7 +140,6 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"features": b"big", "cpus_per_task": 9, "pn_min_cpus": 9, "min_cpus": 9, "requeue": 0}, None, None),
         ({"tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
         ({"tres_per_node": b"gres/nvme:1,gres/gpu:1"}, None, None),
-        ({"tres_per_node": b"gres/shard:1"}, None, None),
         ({"cpus_per_tres": b"gres/gpu:8"}, None, LENT_CPU),
         ({"features": b"", "exc_nodes": b""}, None, LENT_CPU),
         ({"cpus_per_tres": b"gres/gpu:8", "tres_per_job": b"gres/gpu:1"}, None, None),
@@ -149,7 +148,7 @@ def routed(request: pytest.FixtureRequest, tmp_path: Path) -> Routed:
         ({"partition": b"gpu_large", "req_nodes": b"n4"}, None, LENT_CPU),
         ({"partition": b"gpu_large", "exc_nodes": b"n4", "requeue": 0}, None, OWN_CPU),
         ({"partition": b"gpu_large", "tres_per_node": b"gres/nvme:1"}, None, LENT_CPU),
-        ({"partition": b"gpu_large", "tres_per_node": b"gres/sharedgpu:g0:1"}, None, b"gpu"),
+        ({"partition": b"gpu_large", "tres_per_node": b"gres/shard:1"}, None, b"gpu"),
         ({"partition": b"gpu_large", "tres_per_node": b"gpu:1," * 99}, None, b"gpu"),
         ({"partition": b"gpu_large", "req_nodes": b"n4", "tres_per_node": b"gres/gpu:1"}, None, b"gpu"),
         ({"partition": b"gpu_large", "reservation": b"maint"}, None, b"gpu"),
@@ -308,7 +307,7 @@ def test_a_site_that_hands_over_no_list_routes_named_partitions_only(tmp_path: P
 
 def test_the_example_hands_over_the_list() -> None:
     example = (LUA_DIR / "job_submit.lua").read_text()
-    assert "soda.submit(job_desc, part_list)" in example
+    assert "soda.submit(job_desc, part_list, submit_uid)" in example
     assert "soda.modify(job_desc, job_rec, modify_uid, part_list)" in example
 
 

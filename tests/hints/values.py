@@ -30,6 +30,7 @@ ALLOWED = [
     ("gpu_memory", "12G", "12288M"),
     ("gpu_memory", "2t", "2097152M"),
     ("gpu_memory", "9999999", "9999999M"),
+    ("accumulates", "Yes", "yes"),
     ("checkpoint", "USR1", "USR1"),
     ("checkpoint", "SIGTERM@30", "TERM@30"),
     ("checkpoint", "sigusr2@90s", "USR2@90"),
@@ -125,6 +126,7 @@ some_hints = st.builds(
     share=st.none() | st.booleans(),
     max_slowdown=st.none() | st.integers(1000, 99_999).map(lambda thousandths: thousandths / 1000),
     gpu_memory_mib=st.none() | st.integers(1, 9_999_999),
+    accumulates=st.booleans(),
 ).flatmap(
     lambda hints: st.builds(
         lambda signal, grace: Hints(

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-NODE = {"prolog", "epilog", "soda-deliver-event", "soda-agent.service"}
-CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "sodad.service"} | {
+SHARE = {"share-records", "share-start", "share-walls", "share-guest", "share-end"}
+MPS = {"mps-settings", "mps-daemon", "mps-start", "mps-stop"}
+NODE = {"prolog", "epilog", "sharing.conf", "soda-deliver-event", "soda-agent.service"} | SHARE | MPS
+CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "soda_guests.lua", "sodad.service"} | {
     "sodad-expiry.service",
     "sodad-expiry.timer",
     "soda-release-lifts",

@@ -166,3 +166,54 @@ def test_its_times_are_sodads() -> None:
     assert times is not None
     assert [float(one) for one in times.groups()] == [Settings().cycle.lease_s, WATCH_S]
     assert f"PATH={SEARCH_PATH}\n" in SCRIPT.read_text()
+
+
+SHARED = "gres/sharedgpu:g2:1"
+RECORD = "soda-guest:1,hosts=5,gpus=2,undo="
+PLAIN = "update JobId=8 TresPerNode=gres/gpu:1 ReqNodeList= Extra="
+
+
+@pytest.mark.parametrize(
+    ("node", "whole", "extra", "sent"),
+    [
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:a100:1;ReqNodeList=n[1-2]",
+         "update JobId=8 TresPerNode=gres/gpu:a100:1 ReqNodeList=n[1-2] Extra="),
+        ("", SHARED, f"{RECORD}TresPerJob=gres/gpu;ReqNodeList=", "update JobId=8 TresPerJob=gres/gpu ReqNodeList= Extra="),
+        (SHARED, "", f"{RECORD}TresPerTask=cpu:4,gres/gpu=1;TresPerNode=;ReqNodeList=",
+         "update JobId=8 TresPerTask=cpu:4,gres/gpu=1 TresPerNode= ReqNodeList= Extra="),
+        (f"{SHARED},gres/gpu:1", "", f"{RECORD}TresPerNode=gres/gpu:2;ReqNodeList=",
+         "update JobId=8 TresPerNode=gres/gpu:2 ReqNodeList= Extra="),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:8;ReqNodeList=", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1,{SHARED};ReqNodeList=", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1;TresPerNode=gres/gpu:1;ReqNodeList=", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1;TresPerTask=cpu:64;ReqNodeList=", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1;Priority=9;ReqNodeList=", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList=$(touch /tmp/evil)`id`", PLAIN),
+        (SHARED, "", f"{RECORD}TresPerNode=gres/gpu:1\\n;ReqNodeList=*'\"", PLAIN),
+        (SHARED, "", "soda-guest:2,undone", PLAIN),
+        (SHARED, "", "mine", None),
+        ("gres/gpu:1", "", f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList=", None),
+    ],
+)  # fmt: skip
+def test_a_waiting_guest_gets_its_own_request_and_no_more(
+    site: Site, node: str, whole: str, extra: str, sent: str | None
+) -> None:
+    site.slurm(
+        "squeue",
+        f"""case "$*" in *tres-per-node*) echo '8|cpu=4,mem=1G,node=1,gres/sharedgpu=1|1|{node}|{whole}|4|' ;; esac""",
+    )
+    (site.top / "shown").write_text(
+        f"JobId=8 JobName=x Extra={RECORD}TresPerNode=gres/gpu:4\n   Extra={extra} \n   Tres=1\n"
+    )
+    site.slurm(
+        "scontrol", f'if [ "$1" = show ]; then cat {site.top}/shown; else printf "%s\\n" "$*" >>{site.top}/sent; fi'
+    )
+    site.slurm("sprio", "")
+    site.locked()
+    status, said = site.run()
+    found = [_by_field(line) for line in site.sent()]
+    assert (status, found) == (0, [_by_field(sent)] if sent else []), said
+
+
+def _by_field(line: str) -> list[str]:
+    return sorted(line.split(" "))

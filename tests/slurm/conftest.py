@@ -22,7 +22,10 @@ LONG_FIRST = (
     "expiry",
     "nodes",
     "cores",
+    "consent",
+    "walls",
     "sharing",
+    "progress",
     "fit_gang",
     "snapshot",
     "fit",
@@ -31,6 +34,7 @@ LONG_FIRST = (
     "network",
     "client",
     "hints",
+    "mps",
 )
 """Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first.
 

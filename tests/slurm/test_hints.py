@@ -10,6 +10,7 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.hints.flags import FLAG_BY_KEY, FLAGS, Hints
+from tests.hints.lua_site import LUA_PARTS
 
 pytestmark = pytest.mark.slurm
 
@@ -25,9 +26,10 @@ EVERY_FLAG = {
     "share": "no",
     "max_slowdown": "1.50",
     "gpu_memory": "12G",
+    "accumulates": "yes",
     "checkpoint": "sigusr1@2m",
 }
-EVERY_HINT = Hints("nlp", "meta/bert-base", 64, 5000, True, True, True, False, 1.5, 12288, "USR1", 120)
+EVERY_HINT = Hints("nlp", "meta/bert-base", 64, 5000, True, True, True, False, 1.5, 12288, True, "USR1", 120)
 REFUSED = [
     ("category", "vision"),
     ("batch_size", "0"),
@@ -36,7 +38,7 @@ REFUSED = [
     ("model", "evil\x1b[31m\nname"),
     ("gpu_memory", ""),
 ]
-PARTS = ("soda.lua", "soda_hints.lua", "soda_routes.lua")
+PARTS = ("soda.lua", *LUA_PARTS)
 SITE_FILE = "/etc/slurm/job_submit.lua"
 TAG = "soda:1:model=vgg16"
 READ_AGAIN = ("read_at=$((read_at + 1))", f"touch --date=@$read_at {SITE_FILE}")
@@ -278,7 +280,9 @@ def test_jobs_are_taken_and_changed_whatever_a_file_of_lua_has_become(cluster: C
     comments = dict(line.split(" ", 1) for line in found.splitlines())
     tagged = {(name, kind) for (name, kind, _), job in zip(cases, jobs, strict=True) if comments[job] != "(null)"}
     own = {(name, kind) for name, kind, _ in cases if name == "job_submit.lua"}
-    assert tagged == {("soda_routes.lua", "hollow"), ("soda_routes.lua", "late")} | own
+    assert (
+        tagged == {(name, kind) for name in ("soda_routes.lua", "soda_guests.lua") for kind in ("hollow", "late")} | own
+    )
     assert comment(cluster, submit(cluster, "--soda-model=vgg16")) == TAG
 
 

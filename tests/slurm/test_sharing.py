@@ -94,20 +94,78 @@ def test_an_enforcing_sodad_leaves_guests_alone_and_remembers_who_shared(site: D
     assert site.shown(may_share, "TresPerNode") == "gres/gpu:2"
 
 
-def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
-    site.start(CONFIGURATION.format(mode="advise"))
+def know_the_kind(site: DaemonSite) -> None:
+    """What a policy must know of jobs that train as :data:`TRAINS` says."""
     kind = ("--gpu-type=a100", "--batch=64", "--gpus=2")
     for quantity, value, more in (
         ("iteration_s", "0.5", ()), ("xi", "1.1", ("--with=resnet50", "--with-batch=64")),
         ("fits", "1", ("--with=resnet50", "--with-batch=64")),
     ):  # fmt: skip
         sodactl(site, "profiles", "set", "resnet50", quantity, value, *kind, *more)
+
+
+def share_of(site: DaemonSite, job: int) -> list[tuple[str, str]]:
+    """Phase and end of a guest's shares."""
+    return [(row["phase"], row["end"]) for row in site.store(f"select * from share where guest = {job} order by id")]
+
+
+def test_a_consenting_job_starts_as_a_guest_and_nobody_else_is_touched(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    consents = (*TRAINS, "--soda-share=yes")
+    first = site.train("alice", 1, 600, consents=False, asks=("--nodelist=n1",))
+    site.wait_running([first])
+    host = site.train("alice", 2, 600, asks=("--nodelist=n1", "--soda-iterations=1200", *consents), consents=False)
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (1, 4)]
+    site.wait_running([host, *others])
+    silent = site.train("alice", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
+    job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
+    site.wait_running([job])
+    held = CliSlurmClient(InController(site.cluster)).allocations([host, job])
+    assert held[job] == [HeldOnNode("n1", 2, 2, (), (1, 2))]
+    assert held[host] == [HeldOnNode("n1", 2, 2, (1, 2))]
+    site.wait(lambda: share_of(site, job) == [("started", "")], "the store knows that it started")
+    assert site.states([first, host, *others]) == ["RUNNING"] * 4
+    assert site.states([silent]) == ["PENDING"]
+    assert site.shown(silent, "TresPerNode") == "gres/gpu:2"
+    touched = site.store("select distinct job_id, kind from action where kind != 'order'")
+    assert touched == [{"job_id": job, "kind": "share"}]
+    site.cluster.exec("root", ("scancel", *map(str, [first, *others, silent]))).check()
+    site.cluster.exec("root", ("scontrol", "requeue", str(job))).check()
+    site.wait(lambda: share_of(site, job)[0] == ("over", "revoked"), "its share is over")
+    site.wait_running([job])
+    assert site.shown(job, "TresPerNode") == "gres/gpu:2"
+    assert site.shown(job, "ReqNodeList") == "(null)"
+    assert "Extra=soda-guest" not in site.cluster.exec("root", ("scontrol", "show", "job", str(job))).stdout
+
+
+def test_a_guest_whose_host_ends_starts_again_with_its_own_request(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    consents = (*TRAINS, "--soda-share=yes")
+    host = site.train("alice", 2, 600, consents=False, asks=("--nodelist=n1", "--soda-iterations=1200", *consents))
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    site.wait_running([host, *others])
+    job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
+    site.wait_running([job])
+    site.wait(lambda: share_of(site, job) == [("started", "")], "the store knows that it started")
+    site.cluster.exec("root", ("scancel", str(host))).check()
+    site.wait(lambda: share_of(site, job) == [("over", "revoked")], "its share is over")
+    site.wait_running([job])
+    assert site.shown(job, "TresPerNode") == "gres/gpu:2"
+    assert site.shown(job, "Restarts") == "1"
+
+
+def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="advise"))
+    know_the_kind(site)
     first = site.train("bob", 1, 600, asks=("--nodelist=n1",))
     site.wait_running([first])
     host = site.train("alice", 2, 600, asks=("--nodelist=n1", *TRAINS, "--soda-iterations=1200", "--soda-share=yes"))
     others = [site.train("bob", gpus, 600) for gpus in (1, 4)]
     site.wait_running([host, *others])
-    job = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
+    job = site.train("alice", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
+    other = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120", "--soda-share=yes"))
     silent = site.train("carol", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
     told = f"it would share GPUs now: GPU 1, 2 of n1, with job {host}"
 
@@ -116,8 +174,9 @@ def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
 
     site.wait(lambda: told in explained(job), "sodad says what would be shared", within_s=150)
     assert "would share" not in explained(silent)
+    assert "would share" not in explained(other), "a job of another user"
     dump = sodactl(site, "snapshot", "dump", HIDDEN_FILE)
     assert dump["decides_the_same"] is True
     assert sodactl(site, "decide", HIDDEN_FILE)["same_as_recorded"] is True
     assert site.store("select * from action") == []
-    assert site.states([job, silent]) == ["PENDING"] * 2
+    assert site.states([job, other, silent]) == ["PENDING"] * 3

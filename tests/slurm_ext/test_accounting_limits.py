@@ -49,13 +49,19 @@ def test_what_is_limited_on_whom() -> None:
         qos_enforced=True,
         users={
             "root": (Association("root", "", frozenset({"normal"})),),
-            "alice": (Association("research", "GrpTRESMins=cpu", frozenset({"free", "normal"})),),
-            "bob": (Association("research", "", frozenset({"free"})),),
+            "alice": (Association("research", "GrpTRESMins=cpu", frozenset({"free", "normal"}), "MaxTRES=gres/gpu"),),
+            "bob": (Association("research", "", frozenset({"free"}), "MaxTRES=gres/gpu"),),
         },
-        accounts={"root": Account(), "research": Account("root", "MaxTRESPerNode=billing")},
+        accounts={"root": Account(), "research": Account("root", *["MaxTRESPerNode=billing"] * 2)},
         qos={"normal": "MaxTRESPU=cpu", "free": "", "part": "MinTRES=cpu"},
+        qos_gpu={"normal": "", "free": "MaxTRESPU=gres/gpu", "part": ""},
         partition_qos=frozenset({"part"}),
     )
+
+
+def test_a_limit_on_one_type_of_gpu_is_one_on_gpus() -> None:
+    said = AccountingLimitsReader(Says(qos="typed|||||||gres/gpu:a100=2||||\nother|||||||gres/gpux=2||||\n")).read()
+    assert said.qos_gpu == {"typed": "MaxTRESPU=gres/gpu:a100", "other": ""}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def one(name: str, value: str, job_id: int = 7) -> JobUpdate:
         ("StartTime", "now"), ("StartTime", "now+60"), ("StartTime", "2026-11-20T22:48:24"), ("CPUsPerTask", "8"),
         ("NumCPUs", "28"), ("MinCPUsNode", "1"), ("TresPerNode", "gres/gpu:4"),
         ("TresPerNode", "gres/cog:g0:1,gres/cog:g1:1"), ("ReqNodeList", "n[1-3,7],login"), ("ReqNodeList", ""),
+        ("TresPerJob", "gres/gpu:128"), ("TresPerTask", "cpu:2,gres/gpu=1"), ("TresPerNode", "gres/gpu"), ("Extra", ""),
         ("TresPerNode", ""), ("Partition", "main,cpu"),
     ],
 )  # fmt: skip
@@ -44,6 +45,8 @@ def test_what_may_be_sent(name: str, value: str) -> None:
         ("TresPerNode", "gres/gpu:65"), ("TresPerNode", "gres/gpu:0"), ("TresPerNode", "gpu:2"),
         ("TresPerNode", "gres/gpu:2,"), ("ReqNodeList", "n1 n2"), ("ReqNodeList", "$(id)"), ("ReqNodeList", '"n1"'),
         ("Priority", "5"), ("Nice", "-5"), ("AdminComment", "mine"), ("JobId", "8"), ("Partition", ""),
+        ("Extra", "mine"), ("Extra", "soda-guest:1,hosts=1,gpus=1,undo=$(id)"), ("TresPerTask", "bad"),
+        ("TresPerTask", "mem:2"), ("TresPerSocket", ""),
     ],
 )  # fmt: skip
 def test_what_is_never_sent(name: str, value: str) -> None:

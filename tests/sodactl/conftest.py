@@ -133,6 +133,8 @@ class MemorySlurm:
         fields = dict(update.fields)
         if "SiteFactor" in fields:
             self.factors[update.job_id] = int(fields["SiteFactor"])
+        if "Extra" in fields:
+            self.extra_of[update.job_id] = fields["Extra"]
         if "NumCPUs" in fields:
             cpus = int(fields["NumCPUs"])
             self.queue = [replace(j, cpus=cpus) if j.job_id == update.job_id else j for j in self.queue]

@@ -18,7 +18,7 @@ from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
         "before", "reasons", "run_time",
-        "runs", "used", "preemptions", "changes"}  # fmt: skip
+        "runs", "used", "preemptions", "changes", "progress"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
 CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}
@@ -323,3 +323,19 @@ def test_cores_of_a_waiting_job(
     document = soda("explain", "7", "--json").document
     assert text in document["reasons"]
     assert document["cores"] == {"asked": asked, "start": cores, "source": "", "left_alone": left_alone}
+
+
+@pytest.mark.parametrize(("mode", "shares", "told"), [
+    ("enforce", {"gpus": {"n1": [1, 2]}, "with": [5]}, "it shall share GPUs now: GPU 1, 2 of n1, with job 5."),
+    ("advise", {"gpus": {"n1": [1]}, "with": [5, 8]}, "it would share GPUs now: GPU 1 of n1, with job 5, 8."),
+    ("enforce", {"gpus": {"n1": [1]}, "with": [5], "refused": "node n1 will not do for it"},
+     "It does not, since that cannot be: node n1 will not do for it."),
+    ("enforce", {"no_guest": "it has --exclusive"}, "It cannot join running jobs as their guest: it has --exclusive."),
+])  # fmt: skip
+def test_whom_it_joins_or_why_it_cannot(soda: Bench, mode: str, shares: dict[str, Any], told: str) -> None:
+    soda.daemon()
+    soda.add(AdminSetting(key="mode", value=mode, changed_s=NOW_S))
+    soda.add(stored_job(7, note={**note("join", 1), "shares": shares}))
+    soda.slurm.queue = [record(7)]
+    assert told in reasons(soda)
+    assert VERDICTS[JobVerdict.JOIN] in reasons(soda)

@@ -31,7 +31,7 @@ def known(model: str, quantity: str, value: float, **more: Any) -> ProfileValueR
 
 
 def hints(model: str | None = "resnet50", **more: Any) -> Hints:
-    return Hints(**{"model": model, "batch_size": 64, "iterations": 1000, **more})
+    return Hints(**{"model": model, "batch_size": 64, "iterations": 1000, "accumulates": True, **more})
 
 
 def running(**more: Any) -> Any:

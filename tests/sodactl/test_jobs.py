@@ -13,8 +13,8 @@ from slurm_soda.slurm_ext.hints.flags import Hints
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
 KEYS = {
-    "job_id", "array_job_id", "array_task", "user", "account", "partition", "name", "state", "reason", "gpus", "nodes",
-    "cpus", "node_names", "submit_s", "start_s", "priority", "restarts", "preemptions", "hints", "verdict", "queue",
+    "job_id", "array_job_id", "array_task", "user", "account", "partition", "name", "state", "reason", "gpus", "shared_gpus",
+    "nodes", "cpus", "node_names", "submit_s", "start_s", "priority", "restarts", "preemptions", "hints", "verdict", "queue",
     "position", "score", "score_name", "source",
 }  # fmt: skip
 pytestmark = pytest.mark.usefixtures("advising")

@@ -308,3 +308,49 @@ def test_where_no_job_can_have_a_lift(site: Bench, command: Sequence[str]) -> No
     site.slurm.basic_priority = True
     site(*command)
     assert 7 not in released(site)
+
+
+GUEST = {"tres_per_node": "gres/sharedgpu:g2:1", "gpus": 1, "shared_gpus": 1, "req_node_names": "n1"}
+EXTRA = "soda-guest:1,hosts=5,gpus=2,undo=TresPerNode=gres/gpu:1;ReqNodeList="
+OWN_REQUEST = {"TresPerNode": "gres/gpu:1", "ReqNodeList": "", "Extra": ""}
+
+
+def guests_sent(site: Bench) -> list[tuple[int, dict[str, str]]]:
+    return [(u.job_id, dict(u.fields)) for u in site.slurm.sent if "Extra" in dict(u.fields)]
+
+
+def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(site: Bench) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S)
+    site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", **GUEST)]
+    site.slurm.extra_of = {21: EXTRA, 22: EXTRA}
+    site(*AUTOMATIC)
+    assert guests_sent(site) == [(21, OWN_REQUEST)]
+    with site.store.read() as session:
+        kept = {(a.job_id, a.state) for a in session.scalars(select(Action).where(Action.kind == "unshare"))}
+    assert kept == {(21, "done")}
+
+    site.slurm.queue = [record(22, **GUEST)]  # a host ended long after sodad
+    with site.store.write() as session:
+        session.get_one(Epoch, 2).ended_s = NOW_S - 121
+    site.slurm.sent.clear()
+    document = site(*AUTOMATIC).document
+    assert (guests_sent(site), document["released"]) == ([(22, OWN_REQUEST)], True)
+
+
+def test_guests_of_a_living_sodad_stay(site: Bench) -> None:
+    lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S + 1)
+    site.slurm.queue += [record(21, **GUEST)]
+    site.slurm.extra_of = {21: EXTRA}
+    site(*AUTOMATIC)
+    assert guests_sent(site) == []
+
+
+def test_without_a_store_guests_get_their_own_requests(site: Bench) -> None:
+    site.slurm.queue = [record(21, **GUEST)]
+    site.store.close()
+    (site.config.parent / "soda.db").unlink()
+    for argv in (("release-lifts",), ("release-all",)):
+        site.slurm.sent.clear()
+        site.slurm.extra_of = {21: EXTRA}
+        site(*argv, status=None)
+        assert guests_sent(site) == [(21, OWN_REQUEST)], argv

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_jobs_share_a_gpu(files: tuple[str, ...], tmp_path: Path, capsys: pytest
     assert found["gpu_util_ratio"] == pytest.approx(145.0 / 1020.0)
     assert found["sharing"] == {
         "gpu": "v100", "pair_slowdown": None, "model_map": None, "knowledge": "truth", "predictor": None,
-        "observes": True, "mechanism": "ideal",
+        "pair_guess": None, "observes": True, "max_slowdown": None, "parts": True, "mechanism": "ideal",
     }  # fmt: skip
     assert found["notes"][-1].startswith("jobs of models that were not measured never share (odd)")
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
@@ -80,6 +81,41 @@ def test_policies_may_know_less_than_the_truth(files: tuple[str, ...], capsys: p
     assert prior["gpu_shared_ratio"] == 0.0  # by turns nobody gains
     assert (prior["sharing"]["knowledge"], prior["sharing"]["observes"]) == ("prior", False)
     assert simulated(capsys, *files[:-1], "sjf-bsbf")["gpu_shared_ratio"] > 0.8
+
+
+def test_a_wrong_guess_parts_a_pair_beyond_its_bound(
+    files: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = (
+        *files[:4],
+        "--pair-slowdown",
+        "2",
+        "--knowledge",
+        "predicted",
+        "--pair-guess",
+        "1.2",
+        "--policy",
+        "sjf-ffs",
+    )
+    assert simulated(capsys, *wrong)["parted"] == 0
+    found = simulated(capsys, *wrong, "--max-slowdown", "1.3")
+    assert (found["parted"], found["preemptions"], found["sharing"]["max_slowdown"]) == (1, 1, 1.3)
+    assert simulated(capsys, *wrong, "--max-slowdown", "1.3", "--no-parting")["parted"] == 0
+    assert run(["simulate", *wrong, "--max-slowdown", "1.3"]) == 0
+    assert re.search(r"pairs parted +1\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("options", "problem"), [
+    (("--pair-slowdown", "2", "--pair-guess", "1.2"), "--pair-guess needs --knowledge predicted"),
+    (("--max-slowdown", "1.3"), "--max-slowdown needs --pairs or --pair-slowdown"),
+    (("--pair-slowdown", "2", "--max-slowdown", "0.9"), "0.9 is not in the range x>=1.0"),
+    (("--pair-slowdown", "2", "--knowledge", "predicted"), "--knowledge predicted needs --pairs or --pair-guess"),
+])  # fmt: skip
+def test_bounds_and_guesses_need_something_to_slow_jobs(
+    options: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", *options]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_pairs_may_be_predicted_from_others(files: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

@@ -236,3 +236,20 @@ def test_unknown_things(site: Bench, argv: list[str], said: str) -> None:
 
 def test_nothing_to_undo(soda: Bench) -> None:
     assert soda("undo", "--last", "5").out == "no change stands that could be undone\n"
+
+
+def test_a_share_is_undone_by_what_was_recorded(site: Bench) -> None:
+    wrote = {"TresPerNode": "gres/sharedgpu:g2:1", "ReqNodeList": "n1", "Extra": "soda-guest:1,hosts=5,gpus=2,undo="}
+    before = {"TresPerNode": "gres/gpu:1", "ReqNodeList": "", "Extra": ""}
+    site.slurm.queue = [record(7, tres_per_node=wrote["TresPerNode"], req_node_names="n1")]
+    site.action(kind="share", new=wrote, old=before)
+    (row,) = site("undo", "2", "--json").document["actions"]
+    assert (row["outcome"], row["restores"]) == ("undone", before)
+    assert [dict(update.fields) for update in site.slurm.sent] == [before]
+
+
+def test_a_share_whose_request_was_changed_since_is_not_undone(site: Bench) -> None:
+    site.slurm.queue = [record(7, tres_per_node="gres/gpu:4")]
+    site.action(kind="share", new={"TresPerNode": "gres/sharedgpu:g2:1"}, old={"TresPerNode": "gres/gpu:1"})
+    (row,) = site("undo", "2", "--json", status=1).document["actions"]
+    assert (row["outcome"], "TresPerNode is now gres/gpu:4" in row["reason"]) == ("refused", True)

@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
-from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport
+from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
+from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
 USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cgroup/v1")
 MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 60)
 FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
+PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
+UNDER_MPS = MpsJob(7, "1000", (0, 3))
 REPORT = NodeReport(
-    "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,)
-)
+    "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
+    (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),),
+)  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
 
@@ -38,8 +42,22 @@ def outcome(kind: Any, data: object) -> tuple[object, str]:
         return None, str(error)
 
 
-KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE}
-NAMED: dict[str, Any] = KIND | {"core measurement": MEASURED, "core fit": FIT, "core order": ORDER}
+def test_pairs_share_a_gpu_and_a_daemon() -> None:
+    jobs = (
+        MpsJob(9, "1000", (0, 1)), MpsJob(8, "1000", (1,)), MpsJob(7, "1000", (2,)), MpsJob(6, "2000", (0, 1, 2)),
+        MpsJob(5, "1000", (2, 0)),
+    )  # fmt: skip
+    assert pairs_under_mps(jobs) == MpsFault(1.0, jobs).pairs() == ((5, 7), (5, 9), (8, 9))
+    assert pairs_under_mps(jobs[:1]) == ()
+
+
+KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE, "progress": PROGRESS}
+NAMED: dict[str, Any] = KIND | {
+    "MPS job": UNDER_MPS,
+    "core measurement": MEASURED,
+    "core fit": FIT,
+    "core order": ORDER,
+}
 
 
 def test_a_report_survives_the_way_through_json() -> None:
@@ -75,8 +93,8 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled"}
-            assert not getattr(read, key) or bad is True
+            assert key in {"gpus", "hints", "settled", "saved"}
+            assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from slurm_soda.daemon.store.tables import (  # noqa: F401 - their tables belong
     cpu_fit,
     kind_profiles,
     pools,
+    progress,
     sharing,
 )
 from slurm_soda.daemon.store.tables.scheduling import Base

@@ -22,6 +22,9 @@ HISTORY_TABLES = (
     "run_time_prediction",
     "pool_run",
     "share",
+    "job_progress",
+    "job_pace",
+    "observed_pair",
 )
 """In the order of their making."""
 
@@ -33,6 +36,7 @@ def create_history_tables() -> None:
     _create_run_time_tables()
     _create_pool_tables()
     _create_sharing_tables()
+    _create_progress_tables()
 
 
 def _create_cpu_fit_tables() -> None:
@@ -245,3 +249,75 @@ def _create_sharing_tables() -> None:
     op.create_index(op.f("ix_share_guest"), "share", ["guest"], unique=False)
     op.create_index(op.f("ix_share_phase"), "share", ["phase"], unique=False)
     op.create_index(op.f("ix_share_cycle_id"), "share", ["cycle_id"], unique=False)
+
+
+def _create_progress_tables() -> None:
+    """What jobs tell of their progress, and what that says of pairs."""
+    op.create_table(
+        "job_progress",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("node", sa.String(length=255), nullable=False),
+        sa.Column("first_s", sa.Double(), nullable=False),
+        sa.Column("began_s", sa.Double(), nullable=False),
+        sa.Column("began_iterations", sa.Double(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("clock_s", sa.Double(), nullable=False),
+        sa.Column("idle_s", sa.Double(), nullable=False),
+        sa.Column("iterations", sa.Double(), nullable=False),
+        sa.Column("total", sa.Double(), nullable=False),
+        sa.Column("batch", sa.BigInteger(), nullable=False),
+        sa.Column("saved", sa.Double(), nullable=False),
+        sa.Column("saves", sa.Integer(), nullable=False),
+        sa.Column("saved_s", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_job_progress")),
+        sa.UniqueConstraint(
+            "job_id", "restart", "node", "first_s", name=op.f("uq_job_progress_job_id_restart_node_first_s")
+        ),
+    )
+    op.create_index(op.f("ix_job_progress_job_id"), "job_progress", ["job_id"], unique=False)
+    op.create_table(
+        "job_pace",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
+        sa.Column("restart", sa.Integer(), nullable=False),
+        sa.Column("first_s", sa.Double(), nullable=False),
+        sa.Column("co_runners", sa.String(length=255), nullable=False),
+        sa.Column("mps", sa.Boolean(), nullable=False),
+        sa.Column("began_s", sa.Double(), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("iterations", sa.Double(), nullable=False),
+        sa.Column("clock_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_job_pace")),
+        sa.UniqueConstraint(
+            "job_id", "restart", "first_s", "co_runners", name=op.f("uq_job_pace_job_id_restart_first_s_co_runners")
+        ),
+    )
+    op.create_index(op.f("ix_job_pace_job_id"), "job_pace", ["job_id"], unique=False)
+    op.create_table(
+        "observed_pair",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("job_pk", sa.Integer(), nullable=False),
+        sa.Column("model", sa.String(length=64), nullable=False),
+        sa.Column("batch", sa.Integer(), nullable=False),
+        sa.Column("gpu_type", sa.String(length=64), nullable=False),
+        sa.Column("gpus", sa.Integer(), nullable=False),
+        sa.Column("partner", sa.String(length=64), nullable=False),
+        sa.Column("partner_batch", sa.Integer(), nullable=False),
+        sa.Column("quantity", sa.String(length=24), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("together_s", sa.Double(), nullable=False),
+        sa.Column("slowdown", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["job_pk"], ["job.id"], name=op.f("fk_observed_pair_job_pk_job")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_observed_pair")),
+        sa.UniqueConstraint(
+            "job_pk",
+            "partner",
+            "partner_batch",
+            "quantity",
+            name=op.f("uq_observed_pair_job_pk_partner_partner_batch_quantity"),
+        ),
+    )
+    op.create_index(op.f("ix_observed_pair_at_s"), "observed_pair", ["at_s"], unique=False)
+    op.create_index("ix_observed_pair_kind", "observed_pair", ["model", "gpu_type", "gpus", "batch"], unique=False)

@@ -66,6 +66,11 @@ class NewJob:
     iterations: float
     footprint: Footprint
     consent: Consent = Consent()
+    accumulates: bool = True
+
+    def sub_batches(self) -> tuple[int, ...]:
+        """What it may run with, its whole batch first."""
+        return list_sub_batches(self.batch) if self.accumulates else (self.batch,)
 
     def work_s(self, sub_batch: int) -> float:
         """Time it needs alone, with this sub-batch."""
@@ -168,7 +173,7 @@ def decide_sharing(
     ends = [OverlappedJob(partner.work_s, 1.0, 1.0) for partner in partners]
     after = schedule_sequentially(new.work_s(new.batch), ends)
     errors = caution, max(caution, bound_caution)
-    trials = tuple(_trial(new, partners, size, xi(size), errors, terms=terms) for size in list_sub_batches(new.batch))
+    trials = tuple(_trial(new, partners, size, xi(size), errors, terms=terms) for size in new.sub_batches())
     chosen = min(
         (trial for trial in trials if trial.best is not None),
         key=lambda trial: (trial.best.mean_s, -trial.sub_batch) if trial.best else (math.inf, 0),

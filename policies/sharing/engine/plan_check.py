@@ -147,6 +147,8 @@ class _Draft:
         batch = int(self._snapshot.sharing.batch[row])
         if not 0 <= sub_batch <= batch:
             raise self._error(job_id, f"a sub-batch of {sub_batch} samples is not allowed; the batch has {batch}")
+        if sub_batch not in (0, batch) and not self._snapshot.sharing.accumulates[row]:
+            raise self._error(job_id, f"a sub-batch of {sub_batch} samples is not allowed; the job does not accumulate")
         self._sub_batch[row] = sub_batch or batch
         chosen = self._idle(pieces) if devices is None else tuple(sorted(devices))
         return GpuPlacement(chosen, 0 if sub_batch == batch else sub_batch)

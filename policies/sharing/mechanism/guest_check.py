@@ -22,7 +22,8 @@ class GuestFault(NamedTuple):
 
 
 def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None:
-    """The first thing that the mechanism cannot do: a seat that it has not, or a host that may not be preempted.
+    """The first thing that cannot be: a seat that the mechanism has not, a host that may not be preempted, or a pair that
+    was parted and would meet again.
 
     A plan that names no GPUs seats nobody beside anybody, so there is nothing to find.
 
@@ -49,9 +50,9 @@ def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None
         row, mine = jobs.row(job_id), plan.devices.get(job_id, ())
         refusal = rules.refuse(row, mine, there.__getitem__)
         if refusal:
-            return GuestFault(
-                job_id, f"mechanism {snapshot.mechanism.name!r} cannot do that: {refusal}", preempts=False
-            )
+            parted = any(rules.refuse_apart(row, there[device]) for device in mine)
+            problem = refusal if parted else f"mechanism {snapshot.mechanism.name!r} cannot do that: {refusal}"
+            return GuestFault(job_id, problem, preempts=False)
         rules.arrive(row, mine, there.__getitem__)
         for device in mine:
             there[device].append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
 
@@ -17,12 +18,13 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything; if not, nothing is refused.
+        limited: whether the mechanism limits anything, or a pair was parted; if not, nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
-        self.limited = not snapshot.mechanism.unlimited
+        self._apart = _apart_by_row(snapshot)
+        self.limited = bool(self._apart) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -30,6 +32,8 @@ class GuestRules:
         """Rows that start, leave or move in this decision."""
         self._vacated: set[int] = set()
         """Devices that somebody leaves in this decision."""
+        self._obstacles: dict[int, str] = {}
+        """Of those asked about."""
         self._placed: dict[int, tuple[int, ...]] = {}
         """Devices of those who got them in this decision."""
 
@@ -78,19 +82,44 @@ class GuestRules:
         """Why a job cannot join these on one device, whatever else it gets; ``later``: in a decision after this one."""
         if not self.limited or not there:
             return ""
-        mechanism, user = self.mechanism, self._snapshot.jobs.user
-        problem = ""
+        mechanism, snapshot = self.mechanism, self._snapshot
+        problem = self.refuse_apart(row, there)
+        if problem:
+            return problem
         if len(there) >= mechanism.jobs_per_gpu:
             problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
         elif not mechanism.starts_together and not later and self._changes(row, device, there):
             problem = "it, or who is there, starts, leaves or moves in the same decision"
-        elif mechanism.guests_need_requeue and not self._snapshot.sharing.requeueable[row]:
-            problem = "it cannot be requeued, so it cannot be a guest"
-        elif not mechanism.different_users and any(user[one] != user[row] for one in there):
+        elif not snapshot.devices.shareable[device]:
+            problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
+        elif obstacle := self._obstacle(row):
+            problem = obstacle
+        elif not all(may_meet(snapshot, row, one) for one in there):
             problem = "a job of another user is there"
         elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
             problem = "who would be its host is a guest itself"
         return problem
+
+    def refuse_apart(self, row: int, there: Sequence[int]) -> str:
+        """Why a job must not meet these again, whatever the mechanism can do: it was parted from one of them."""
+        apart = self._apart.get(row, frozenset())
+        met = next((one for one in there if one in apart), None)
+        return "" if met is None else f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+
+    def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
+        at = {row: place for place, row in enumerate(rows) if row in self._apart}
+        places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
+        return sorted((one, other) for one, other in places if one < other)
+
+    def _obstacle(self, row: int) -> str:
+        """Why a job can be nobody's guest."""
+        if row not in self._obstacles:
+            requeueable = self._snapshot.sharing.requeueable[row] or not self.mechanism.guests_need_requeue
+            why = find_guest_obstacle(self._snapshot, row)
+            told = f"it cannot be a guest: {why}" if why else ""
+            self._obstacles[row] = told if requeueable else "it cannot be requeued, so it cannot be a guest"
+        return self._obstacles[row]
 
     def _changes(self, row: int, device: int, there: Sequence[int]) -> bool:
         """Whether somebody who starts, leaves or moves in this decision would be on a device with others."""
@@ -136,5 +165,30 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
+        apart = (self._apart.get(row, frozenset()),)
+        if self.mechanism.unlimited:
+            return apart
         sharing = self._snapshot.sharing
-        return (int(self._snapshot.jobs.user[row]), bool(sharing.requeueable[row]), float(sharing.saves_every_s[row]))
+        return (
+            int(self._snapshot.jobs.user[row]),
+            bool(sharing.requeueable[row]),
+            float(sharing.saves_every_s[row]),
+            bool(sharing.meets_others[row]),
+            find_guest_obstacle(self._snapshot, row),
+            *apart,
+        )
+
+
+def _apart_by_row(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
+    """Of each job that was parted from others which are there too, the rows of these."""
+    found: dict[int, set[int]] = {}
+    row_of = (
+        dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
+        if snapshot.sharing.apart
+        else {}
+    )
+    for one, other in snapshot.sharing.apart:
+        if one in row_of and other in row_of:
+            found.setdefault(row_of[one], set()).add(row_of[other])
+            found.setdefault(row_of[other], set()).add(row_of[one])
+    return {row: frozenset(others) for row, others in found.items()}

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.snapshot_file.identifiers import Word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Mechanism:
         jobs_per_gpu: most jobs on one GPU, the host among them; infinite where only the policy bounds it.
         starts_together: jobs that start, or move, in one decision may meet on one GPU. Otherwise a guest joins jobs that
             run already and stay, and takes no seat that somebody leaves in the same decision.
-        different_users: jobs of different users may meet.
+        different_users: jobs of different users may meet, also those whose site does not let them (``meets_others``).
         guests_need_requeue: a guest must be a batch job that may be requeued.
         guests_host: others may join a job that is itself a guest on some GPU.
         several_hosts: a guest may be on GPUs of several hosts.
@@ -39,7 +40,7 @@ class Mechanism:
         PolicyError: less than one seat, or a time that is negative or not finite.
     """
 
-    name: str
+    name: Word
     jobs_per_gpu: float = math.inf
     starts_together: bool = True
     different_users: bool = True

@@ -45,7 +45,7 @@ class SharingSjf:
             first GPUs with enough free memory, which is the paper's baseline.
         jobs_per_gpu: most jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
-        bound_caution: so many, if these are more, where an owner's bound is at stake, as nobody is parted again.
+        bound_caution: so many, if these are more, where an owner's bound is at stake, as parting costs a restart.
         paper_only: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
             GPU, where the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones that
             want them.

@@ -7,7 +7,7 @@ within 2 % of an exact matching's average completion time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,7 @@ class PairMatchingInput:
         running: those that run now.
         fixed: those that may not be stopped.
         roles: what the engine's mechanism makes of pairs; ``None``: any two may meet, and either may end first.
+        apart: pairs of numbers, the smaller one first, that may not meet.
     """
 
     weight: FloatColumn
@@ -50,6 +51,7 @@ class PairMatchingInput:
     running: BoolColumn
     fixed: BoolColumn
     roles: PairRoles | None = None
+    apart: Sequence[tuple[int, int]] = ()
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -65,6 +67,7 @@ class PairMatching:
         """
         self._nobody = nobody = len(matching_input)
         self._roles = matching_input.roles
+        self._apart = np.array([one * nobody + other for one, other in matching_input.apart], dtype=np.int64)
         self._weight = np.append(matching_input.weight, 0.0)
         self._kind = np.append(matching_input.kind, len(matching_input.speed))
         self._kinds = len(matching_input.speed) + 1
@@ -93,6 +96,8 @@ class PairMatching:
         bad = fast < self._least_speed[one]
         bad |= slow < self._least_speed[other]
         bad &= (one != self._nobody) & (other != self._nobody)
+        if len(self._apart):
+            bad |= np.isin(np.minimum(one, other) * self._nobody + np.maximum(one, other), self._apart)
         if self._roles is not None:
             bad |= self._roles.forbid(one, other)
             fast, slow = self._roles.keep(fast, slow, one, other)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slurm_soda.policies.sharing.arithmetic.revocation import kept_ratios
+from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle
 from slurm_soda.policies.sharing.mechanism.guest_rules import GuestRules
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
@@ -47,7 +48,11 @@ class PairRoles:
         self._mate = np.append(co_runner, -1)
         self._remaining_s: FloatColumn = np.append(remaining_s, 0.0)
         self._user = np.append(snapshot.jobs.user[rows], -1)
-        self._requeueable = np.append(snapshot.sharing.requeueable[rows], True)
+        self._meets_others = np.append(snapshot.sharing.meets_others[rows], False)
+        able = np.array([not find_guest_obstacle(snapshot, row) for row in rows.tolist()], dtype=np.bool_)
+        if snapshot.mechanism.guests_need_requeue:
+            able &= snapshot.sharing.requeueable[rows]
+        self._may_be_guest = np.append(able, True)
         self._saves_every_s = np.append(snapshot.sharing.saves_every_s[rows], np.inf)
 
     def put_host_first(self, one: int, other: int) -> tuple[int, int]:
@@ -70,9 +75,8 @@ class PairRoles:
             return both
         bad = np.zeros(both.shape, dtype=np.bool_)
         if not self._mechanism.different_users:
-            bad |= self._user[one] != self._user[other]
-        if self._mechanism.guests_need_requeue:
-            bad |= ~np.where(self._hosts(one, other), self._requeueable[other], self._requeueable[one])
+            bad |= (self._user[one] != self._user[other]) & ~(self._meets_others[one] & self._meets_others[other])
+        bad |= ~np.where(self._hosts(one, other), self._may_be_guest[other], self._may_be_guest[one])
         forbidden: BoolColumn = both & bad
         return forbidden
 

@@ -200,7 +200,8 @@ class _Round:
             co_runner=self._partners(rows),
             running=runs,
             fixed=self._fixed[rows],
-            roles=self._roles(rows) if self._gpu_occupancy.guest_rules.limited else None,
+            roles=None if self._snapshot.mechanism.unlimited else self._roles(rows),
+            apart=self._gpu_occupancy.guest_rules.apart_pairs(rows.tolist()),
         )
 
     def _roles(self, rows: IntColumn) -> PairRoles:

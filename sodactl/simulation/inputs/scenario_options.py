@@ -47,6 +47,9 @@ class ScenarioOptions:
     knowledge: str
     predictor: Path | None
     observe: bool
+    pair_guess: float | None
+    max_slowdown: float | None
+    parting: bool
     mechanism: str
     failures: Path | None
     history: Path | None

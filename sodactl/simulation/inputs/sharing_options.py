@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -14,6 +15,7 @@ from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, MECHANISMS, find_mechanism
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.sharing.sharing_rules import PAIR_KNOWLEDGE, PREDICTED, SharingRules
+from slurm_soda.simulator.sharing.true_slowdowns import PerfectKnowledge, UniformSlowdown
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl.simulation.inputs.slowdown_predictors import fit_leave_one_out, load_predictor
 
@@ -39,6 +41,16 @@ OPTIONS: Mapping[str, Any] = {
     "observe": click.option(
         "--observe/--no-observe", default=True, show_default=True,
         help="Whether policies learn slowdowns that lasted for a minute."),
+    "pair_guess": click.option(
+        "--pair-guess", type=click.FloatRange(min=1.0), metavar="X",
+        help="With --knowledge predicted: instead of a prediction, policies take every pair to fit, and each of two to take "
+        "X times as long, until they have seen it."),
+    "max_slowdown": click.option(
+        "--max-slowdown", type=click.FloatRange(min=1.0), metavar="X",
+        help="Jobs that name no bound of their own may be slowed X times by sharing.  [default: any number of times]"),
+    "parting": click.option(
+        "--parting/--no-parting", default=True, show_default=True,
+        help="Whether a guest is preempted once a bound was seen to be broken for a minute."),
     "mechanism": click.option(
         "--mechanism", type=click.Choice(tuple(MECHANISMS)), default=IDEAL.name, show_default=True,
         help="What carries sharing out. ideal: jobs join each other wherever a policy wants, and either may end first. "
@@ -63,6 +75,12 @@ class SharingOptions(Protocol):
     @property
     def observe(self) -> bool: ...
     @property
+    def pair_guess(self) -> float | None: ...
+    @property
+    def max_slowdown(self) -> float | None: ...
+    @property
+    def parting(self) -> bool: ...
+    @property
     def mechanism(self) -> str: ...
 
 
@@ -76,6 +94,9 @@ class SharingOptionValues:
     knowledge: str
     predictor: Path | None
     observe: bool
+    pair_guess: float | None
+    max_slowdown: float | None
+    parting: bool
     mechanism: str
 
 
@@ -102,16 +123,20 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
         raise click.UsageError("give either --pairs or --pair-slowdown")
     if asked.predictor is not None and asked.knowledge != PREDICTED:
         raise click.UsageError("--predictor needs --knowledge predicted")
+    if asked.pair_guess is not None and (asked.knowledge != PREDICTED or asked.predictor is not None):
+        raise click.UsageError("--pair-guess needs --knowledge predicted, and no --predictor")
     if asked.pairs is None and asked.pair_slowdown is None:
         if asked.model_map is not None or asked.knowledge != PAIR_KNOWLEDGE[0]:
             raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
+        if asked.max_slowdown is not None:
+            raise click.UsageError("--max-slowdown needs --pairs or --pair-slowdown: without them no job shares a GPU")
         if asked.mechanism != IDEAL.name:
             raise click.UsageError(
                 f"--mechanism {asked.mechanism} needs --pairs or --pair-slowdown: without them no job shares a GPU"
             )
         return None
-    if asked.knowledge == PREDICTED and asked.pairs is None:
-        raise click.UsageError("--knowledge predicted needs --pairs")
+    if asked.knowledge == PREDICTED and asked.pairs is None and asked.pair_guess is None:
+        raise click.UsageError("--knowledge predicted needs --pairs or --pair-guess")
     gpu = "" if asked.pairs is None else _gpu(asked.pairs, cluster)
     return SharingRules(
         pairs=asked.pairs,
@@ -121,6 +146,8 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
         knowledge=asked.knowledge,
         predictor=_predictor(asked, gpu) if asked.knowledge == PREDICTED else None,
         observes=asked.observe,
+        max_slowdown=math.inf if asked.max_slowdown is None else asked.max_slowdown,
+        parts=asked.parting,
         mechanism=find_mechanism(asked.mechanism),
     )
 
@@ -128,6 +155,8 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
 def _predictor(asked: SharingOptions, gpu: str) -> InterferenceEstimator | None:
     if asked.predictor is not None:
         return load_predictor(asked.predictor)
+    if asked.pair_guess is not None:
+        return PerfectKnowledge(UniformSlowdown(asked.pair_guess))
     return None if asked.pairs is None else fit_leave_one_out(asked.pairs, gpu)
 
 

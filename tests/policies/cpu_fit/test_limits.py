@@ -49,6 +49,26 @@ def test_a_limit_that_binds_it(change: dict[str, Any], text: str) -> None:
     assert text in said(replace(FREE, **change))
 
 
+GUESTS = replace(FREE, qos={**FREE.qos, "normal": "MaxTRESPU=cpu"}, qos_gpu=dict.fromkeys(FREE.qos, ""))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({}, ""),
+        ({"users": {"alice": (Association("lab", gpu_limit="MaxTRES=gres/gpu"),)}}, "MaxTRES=gres/gpu of its owner's"),
+        (
+            {"accounts": {**FREE.accounts, "root": Account(gpu_limit="GrpTRES=billing")}},
+            "GrpTRES=billing of an account",
+        ),
+        ({"qos_gpu": {**GUESTS.qos_gpu, "mine": "MinTRES=gres/gpu"}}, "MinTRES=gres/gpu of the QOS of a partition"),
+        ({"qos_gpu": {}}, "an unknown limit"),
+    ],
+)
+def test_a_limit_on_gpus_that_a_guest_would_pass(change: dict[str, Any], text: str) -> None:
+    assert binding_limit(replace(GUESTS, **change), "alice", "lab", "normal", gpus=True)[: len(text) or 1] == text
+
+
 def test_a_qos_that_is_not_her_own_and_accounts_in_a_circle() -> None:
     assert "MaxTRESPU=cpu" in said(FREE, qos="cpu")
     circle = {"lab": Account("group"), "group": Account("lab"), "other": Account("other")}

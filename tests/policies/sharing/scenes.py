@@ -61,13 +61,18 @@ def scene(
     jobs: Iterable[dict[str, Any]], nodes: NodeTable, known: Table, *, memory_mib: float = np.inf, now_s: float = NOW_S
 ) -> SharingSnapshot:
     """A snapshot. Jobs have further keys: ``model`` (empty: nobody can tell), ``batch``, ``sub_batch``, ``shares``,
-    ``max_slowdown`` and, if they run, ``on``: their devices, numbered over all nodes."""
+    ``accumulates``, ``max_slowdown`` and, if they run, ``on``: their devices, numbered over all nodes."""
     rows = sorted((dict(job) for job in jobs), key=lambda row: int(row["job_id"]))
-    own: list[dict[str, Any]] = [
-        {"model": "m", "batch": 0, "sub_batch": 0, "shares": True, "max_slowdown": np.inf, "on": ()}
-        | {key: row.pop(key) for key in ("model", "batch", "sub_batch", "shares", "max_slowdown", "on") if key in row}
-        for row in rows
-    ]
+    usual = {
+        "model": "m",
+        "batch": 0,
+        "sub_batch": 0,
+        "shares": True,
+        "accumulates": True,
+        "max_slowdown": np.inf,
+        "on": (),
+    }
+    own: list[dict[str, Any]] = [usual | {key: row.pop(key) for key in usual if key in row} for row in rows]
     first = np.concatenate(([0], np.cumsum(nodes.gpus))).astype(np.int64)
     node_of = np.repeat(np.arange(len(nodes)), nodes.gpus)
     for row, extra in zip(rows, own, strict=True):
@@ -92,6 +97,7 @@ def scene(
             np.array([e["batch"] for e in own]), np.array([e["sub_batch"] or e["batch"] for e in own]),
             np.full(len(own), np.nan), np.array([e["shares"] for e in own], dtype=np.bool_),
             np.array([e["max_slowdown"] for e in own], dtype=np.float64),
+            accumulates=np.array([e["accumulates"] for e in own], dtype=np.bool_),
         ),
         known=known,
     )  # fmt: skip

@@ -21,9 +21,10 @@ from slurm_soda.policies.sharing.mechanism.guest_check import find_guest_fault
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, SLURM, Mechanism, find_mechanism
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
-from slurm_soda.policies.snapshot import NodeTable
+from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S
 from tests.policies.sharing.scenes import Table, scene
+from tests.policies.sharing.seats import broken_rules
 from tests.sampling import examples
 from tests.simulator.sharing.players import plan_of
 
@@ -109,11 +110,60 @@ def test_no_plan_asks_for_more_than_the_mechanism_can_do(name: str, seed: int) -
     snapshot, policy = draw_scene(random.Random(seed)), make_policy(name, SETTINGS.get(name, {}))
     plan = policy.decide(snapshot)
     assert find_guest_fault(snapshot, plan) is None
+    assert not broken_rules(snapshot, plan)
     if isinstance(plan, SharingPlan):
         assert isinstance(policy, SharingPolicy)
         starts = {job_id: plan.places[job_id] for job_id in plan.places if job_id in set(plan.starts.tolist())}
         check_sharing_plan(snapshot, plan, starts, policy.jobs_per_gpu)
         assert all(decision.reason for decision in plan.decisions.values())
+
+
+RULES: Mapping[str, Any] = {
+    "jobs_per_gpu": 2, "starts_together": False, "different_users": False, "guests_need_requeue": True,
+    "guests_host": False, "several_hosts": False, "part_of_host": False, "with_own_gpus": False, "equal_indices": True,
+    "revokes": True, "preempts_hosts": False,
+}  # fmt: skip
+"""Each rule of a mechanism as it limits, alone."""
+
+
+def draw_plan(snapshot: SharingSnapshot, rng: random.Random) -> SharingPlan:
+    """Jobs start, leave and move as if there were no rules: on GPUs of others mostly, some of them in the same decision."""
+    jobs, first = snapshot.jobs, snapshot.devices.first.tolist()
+    ids = jobs.job_id.tolist()
+    running_ids = jobs.job_id[jobs.state == JobState.RUNNING].tolist()
+    preempts = rng.sample(running_ids, min(len(running_ids), rng.choice((0, 0, 1, 1, 2))))
+    movers = [one for one in ids if one not in running_ids or (one in preempts and rng.random() < 0.4)]
+    devices: dict[int, Sequence[int]] = {}
+    for job_id in rng.sample(movers, min(len(movers), rng.choice((1, 1, 2, 3)))):
+        count = int(jobs.gpus[jobs.row(job_id)])
+        held = sorted({*snapshot.devices.held.tolist(), *(one for mine in devices.values() for one in mine)})
+        if len(first) > 2 and rng.random() < 0.4:  # the same GPUs of each node, as a gang would have them
+            indices = rng.sample(range(4), min(count, 4))
+            mine = [start + index for start in first[:2] for index in indices]
+        else:
+            pool = held if held and rng.random() < 0.7 else list(range(first[-1]))
+            mine = rng.sample(pool, min(count, len(pool)))
+        if rng.random() < 0.3:  # all that a running job has
+            row = rng.randrange(len(ids))
+            mine = snapshot.devices.of(row).tolist() or mine
+        devices[job_id] = mine
+    return plan_of(snapshot, devices, preempts)
+
+
+@pytest.mark.parametrize("rule", [*RULES, "apart", "all"])
+@given(seed=st.integers(0, 10**6))
+@on_some_worlds
+def test_a_plan_is_refused_where_it_breaks_a_rule_and_nowhere_else(rule: str, seed: int) -> None:
+    rng = random.Random(seed)
+    snapshot = draw_scene(rng)
+    if rule in RULES:
+        snapshot = replace(snapshot, mechanism=replace(IDEAL, **{rule: RULES[rule]}))
+    elif rule == "apart":
+        ids = snapshot.jobs.job_id.tolist()
+        pairs = [(one, other) for one in ids for other in ids if one < other and rng.random() < 0.3]
+        snapshot = replace(snapshot, mechanism=IDEAL, sharing=replace(snapshot.sharing, apart=tuple(pairs)))
+    plan = draw_plan(snapshot, rng)
+    assert bool(find_guest_fault(snapshot, plan)) == bool(broken_rules(snapshot, plan))
 
 
 def running(job_id: int, *on: int, **more: Any) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
+from slurm_soda.policies.sharing.engine.plan_check import SharingPlanError, check_sharing_plan
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
@@ -244,6 +246,23 @@ def test_sub_batches_keep_the_batch_and_fit_the_memory() -> None:
     roomy = decide(scene(jobs, NodeTable.uniform(1, 1), known, memory_mib=16000.0))
     assert roomy.devices == {2: (0,)}
     assert not roomy.sub_batches
+
+
+def test_a_program_that_does_not_accumulate_keeps_its_batch() -> None:
+    known = Table(
+        else_xi=1.1,
+        throughputs={"m": Throughput(0.01, 0.001)},
+        footprints={"m": Footprint(1000.0, 100.0)},
+    )
+    jobs = [on(1, 9000.0, 0, batch=32), job(2, 100.0, batch=64, accumulates=False)]
+    tight = scene(jobs, NodeTable.uniform(1, 1), known, memory_mib=8000.0)
+    assert not decide(tight).devices
+    roomy = decide(scene(jobs, NodeTable.uniform(1, 1), known, memory_mib=16000.0))
+    assert (roomy.devices, roomy.sub_batches) == ({2: (0,)}, {})
+    assert [trial.sub_batch for trial in roomy.decisions[2].trials] == [64]
+    cut = decide(scene([jobs[0], jobs[1] | {"accumulates": True}], NodeTable.uniform(1, 1), known, memory_mib=8000.0))
+    with pytest.raises(SharingPlanError, match="does not accumulate"):
+        check_sharing_plan(tight, cut, {2: [NodeAllocation(0, 1, 1, 0)]}, 2)
 
 
 def test_a_partner_that_accumulates_is_slowed_already() -> None:

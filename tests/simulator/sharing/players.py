@@ -116,5 +116,8 @@ class Restless:
             return False
         if any(sharing.kind[one] < 0 or not sharing.shares[one] for one in (row, *there)):
             return False
+        mine, table = int(snapshot.jobs.job_id[row]), snapshot.jobs.job_id
+        if any((min(mine, int(table[one])), max(mine, int(table[one]))) in sharing.apart for one in there):
+            return False
         kinds = [sharing.kinds[int(sharing.kind[one])] for one in (row, *there)]
         return snapshot.known.fits(kinds) is not False

@@ -83,7 +83,7 @@ def test_a_part_of_the_lua_module_that_is_missing(
     soda: Bench, recorded: RecordedSlurm, tmp_path: Path, empty: bool
 ) -> None:
     (tmp_path / "job_submit.lua").write_text(f"local found, soda = pcall(dofile, '{tmp_path}/soda.lua')\n")
-    for name in ("soda.lua", "soda_hints.lua"):
+    for name in ("soda.lua", "soda_hints.lua", "soda_guests.lua"):
         (tmp_path / name).write_text("return {}")
     if empty:
         (tmp_path / "soda_routes.lua").touch()

@@ -54,7 +54,10 @@ def test_sodad_tells_of_a_pair_what_the_store_holds(soda: Bench, sodad: str, ids
             model="lm", batch=0, quantity="xi", value=1.1, error=None, partner="resnet50", partner_batch=32, **kind
         ),
     )
-    mine, its = Hints(model="ResNet-50", batch_size=64, iterations=900), Hints(model="lm", max_slowdown=1.5)
+    mine, its = (
+        Hints(model="ResNet-50", batch_size=64, iterations=900, accumulates=True),
+        Hints(model="lm", max_slowdown=1.5),
+    )
     soda.slurm.queue = [record(5, gpus=1, hints=its), record(7, gpus=1, hints=mine)]
     argv = ["explain", ids[0], "--with", ids[1]]
     at_home = [soda(*argv, "--json"), soda(*argv)]

@@ -1,0 +1,1 @@
+"""How often a job starts beside a guest that it did not ask for, after the guest's host has ended in some way."""

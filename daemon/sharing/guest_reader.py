@@ -1,0 +1,106 @@
+"""What guests carry in Extra, asked where it matters, and guests that the store does not know."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.sharing.share_state import Share
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.read.shown_request import shown_request
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
+from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
+from slurm_soda.slurm_ext.write.guest_release import checked_undo
+
+ASK_STRANGERS_EVERY_S = 60.0
+"""A guest that no share is of, and that carries no record, is asked about again after so long."""
+
+
+@dataclass(slots=True)
+class GuestReader:
+    """Reads records once a cycle, by one process, and only while some guest waits or is not known."""
+
+    client: SlurmClient
+    records: Mapping[int, GuestRecord | None] = field(default_factory=dict)
+    """By guest that was asked about now; ``None``: no record that can be read."""
+    _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
+    """Guests of nobody's, by id and restart count, with when they are asked about again, by the steady clock."""
+
+    def read(
+        self, jobs: Mapping[int, SlurmJob], shares: Mapping[int, Share], steady_s: float
+    ) -> list[tuple[SlurmJob, GuestRecord]]:
+        """Fill :attr:`records`; gives guests that no share is of, with their records."""
+        ours = [guest for guest, share in shares.items() if _matters(jobs.get(guest), share)]
+        present = {(job.job_id, job.restarts) for job in jobs.values() if job.shared_gpus}
+        self._strangers = {key: again_s for key, again_s in self._strangers.items() if key in present}
+        strangers = [job for job in jobs.values() if job.job_id not in shares and self._is_strange(job, steady_s)]
+        asked = [*ours, *(job.job_id for job in strangers)]
+        self.records = {}
+        if not asked:
+            return []
+        try:
+            told = read_guest_records(self.client, asked)
+        except SlurmError as error:
+            log(logging.WARNING, "guest-records-not-read", error=error)
+            return []
+        self.records = {
+            job_id: record if isinstance(record := told.get(job_id), GuestRecord) else None for job_id in asked
+        }
+        found = [(job, record) for job in strangers if (record := self.records[job.job_id]) is not None]
+        nobodys = {(job.job_id, job.restarts) for job in strangers if self.records[job.job_id] is None}
+        self._strangers |= dict.fromkeys(nobodys, steady_s + ASK_STRANGERS_EVERY_S)
+        return found
+
+    def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
+        if not job.shared_gpus or job.state in ENDED_STATES:
+            return False
+        return steady_s >= self._strangers.get((job.job_id, job.restarts), float("-inf"))
+
+
+def adopted_share(
+    job: SlurmJob, record: GuestRecord, at: Instant, *, gres: str, submit_s: float, deadline_s: float
+) -> Share:
+    """What is known of a guest by what Slurm shows and the guest carries; for a store that was lost.
+
+    One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
+    give back another request than the job has is not followed: only what may be restored is, and at once.
+    """
+    undo, counts = checked_undo(job, record.encode(), gres)
+    if not counts:
+        record = replace(record, undo=dict(undo))
+    shown = shown_request(job)
+    waits = job.state == "PENDING"
+    came_back = waits and job.restarts > 0 and job.waits_for_begin_time(at.now_s)
+    return Share(
+        guest=job.job_id,
+        submit_s=submit_s,
+        restart=job.restarts - came_back,
+        nodes=_nodes_of(job),
+        record=record,
+        wrote={name: shown.get(name, "") for name in record.undo},
+        phase="rewritten" if waits else "started",
+        created_s=at.now_s,
+        deadline_s=deadline_s,
+        started_s=None if waits else job.start_s,
+        why="found in Slurm, with its record, by a sodad that did not know of it",
+    )
+
+
+def _matters(guest: SlurmJob | None, share: Share) -> bool:
+    """Whether it matters what the guest carries now."""
+    return (
+        guest is not None and guest.state not in ENDED_STATES and not (guest.shared_gpus and share.phase == "started")
+    )
+
+
+def _nodes_of(job: SlurmJob) -> tuple[str, ...]:
+    try:
+        return tuple(expand_hosts(job.node_names or job.req_node_names))
+    except SlurmError:
+        return ()

@@ -1,0 +1,128 @@
+"""The stage that parts a pair: a slowdown was observed beyond its bound for long enough, so the guest leaves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slurm_soda.policies.pipeline.actions import PreemptJob
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.mechanism.guest_rules import GuestRules
+from slurm_soda.policies.sharing.ojpp.worker_moves import InterferenceTrigger
+from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import MEASURED_AFTER_S
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
+
+TRIGGER = InterferenceTrigger(weight=0.0, interval_s=MEASURED_AFTER_S)
+"""OJPAP's (Equation 18). What was observed is an average already, so the past counts no further; its first observation is
+made when a slowdown counts as measured, which is the grace of a pair that just met."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PartPairs:
+    """Whatever policy made a pair: who is slowed beyond the bound of its owner gets its GPU for itself, or another one.
+
+    Of a host and its guests the guest leaves, never the host; of several guests the one who came last, as the bound held
+    before. Only a guest that can save its state leaves, one that has no guests itself, and only while nobody is given its
+    GPUs in the same decision. Without a bound nobody is parted: a job's is its owner's, or what the site assumes for it.
+    """
+
+    trigger: InterferenceTrigger = TRIGGER
+
+    @property
+    def name(self) -> str:
+        return "part pairs"
+
+    def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+        """The plan with the guests that leave; O(jobs), and O(GPUs held) where a bound is broken."""
+        if not isinstance(snapshot, SharingSnapshot):
+            return plan
+        broken = self.find_broken(snapshot)
+        if not len(broken):
+            return plan
+        pairs = _Pairs(snapshot, plan)
+        parted: dict[int, PreemptJob] = {}
+        for row in broken.tolist():
+            guest = pairs.last_guest(row)
+            if guest is not None and guest not in parted and not pairs.co_runners(guest) & parted.keys():
+                parted[guest] = _part(snapshot, guest, row, pairs.co_runners(guest))
+        return _with_parted(plan, parted) if parted else plan
+
+    def find_broken(self, snapshot: SharingSnapshot) -> IntColumn:
+        """Rows of running jobs whose bound was broken for long enough."""
+        observed, lasted_s = snapshot.sharing.observed_slowdown, snapshot.sharing.together_s
+        bound = snapshot.sharing.max_slowdown
+        with np.errstate(invalid="ignore"):
+            over = (snapshot.jobs.state == JobState.RUNNING) & (observed > bound) & (lasted_s > 0)
+        rows: IntColumn = np.flatnonzero(over)
+        return rows[[self._lasts(observed, bound, lasted_s, row) for row in rows.tolist()]] if len(rows) else rows
+
+    def _lasts(self, observed: FloatColumn, bound: FloatColumn, lasted_s: FloatColumn, row: int) -> bool:
+        average = self.trigger.smoothed(float(observed[row]) - 1.0, float(lasted_s[row]))
+        return average > float(bound[row]) - 1.0 + _ROUNDING
+
+
+class _Pairs:
+    """Who is on which GPU now, and what the plan does to them."""
+
+    def __init__(self, snapshot: SharingSnapshot, plan: Plan) -> None:
+        self._snapshot, self._rules = snapshot, GuestRules(snapshot)
+        jobs, devices = snapshot.jobs, snapshot.devices
+        self._there: dict[int, list[int]] = {}
+        for row in np.flatnonzero((jobs.state == JobState.RUNNING) & (np.diff(devices.held_start) > 0)).tolist():
+            for device in devices.of(row).tolist():
+                self._there.setdefault(device, []).append(row)
+        self._leaving = {jobs.row(item.job_id) for item in plan.preempts}
+        given = plan.devices if isinstance(plan, SharingPlan) else {}
+        self._given = {device for held in given.values() for device in held}
+
+    def _on(self, device: int) -> list[int]:
+        return self._there.get(device, [])
+
+    def co_runners(self, row: int) -> set[int]:
+        """Who runs on GPUs of a running job."""
+        mine = self._snapshot.devices.of(row).tolist()
+        return {one for device in mine for one in self._on(device)} - {row}
+
+    def last_guest(self, row: int) -> int | None:
+        """Who has to leave for a job to be slowed less, itself perhaps; None if nobody can, or somebody leaves already."""
+        beside = self.co_runners(row)
+        if not beside or self._leaving & {row, *beside}:
+            return None
+        able = [one for one in (row, *beside) if self._may_leave(one)]
+        start_s, job_id = self._snapshot.jobs.start_s, self._snapshot.jobs.job_id
+        return max(able, key=lambda one: (start_s[one], job_id[one]), default=None)
+
+    def _may_leave(self, row: int) -> bool:
+        """Whether a job that shares can go in this decision, and hosts nobody: then it is a guest wherever it shares."""
+        mine: list[int] = self._snapshot.devices.of(row).tolist()
+        if not self._snapshot.jobs.preemptible[row] or self._given.intersection(mine):
+            return False
+        return not self._rules.guests(row, self._on)
+
+
+def _part(snapshot: SharingSnapshot, guest: int, slowed: int, beside: set[int]) -> PreemptJob:
+    jobs, sharing = snapshot.jobs, snapshot.sharing
+    who = "" if slowed == guest else f" of job {jobs.job_id[slowed]}"
+    reason = (
+        f"observed slowdown {sharing.observed_slowdown[slowed]:.3g}{who} over the bound {sharing.max_slowdown[slowed]:.3g}, "
+        f"for {math.floor(sharing.together_s[slowed])} s"
+    )
+    # Who slows a guest most on one of its GPUs, nobody has seen: it and all beside it have run together for as long.
+    met = beside if slowed == guest else {slowed}
+    others = tuple(sorted(int(jobs.job_id[one]) for one in met))
+    return PreemptJob(int(jobs.job_id[guest]), (), reason, parted_from=others)
+
+
+def _with_parted(plan: Plan, parted: Mapping[int, PreemptJob]) -> Plan:
+    verdict = plan.notes.verdict.copy()
+    verdict[np.isin(plan.notes.job_id, [one.job_id for one in parted.values()])] = JobVerdict.PREEMPT
+    preempts = plan.facts.get("preempts", 0.0) + len(parted)
+    facts = {**plan.facts, "preempts": preempts, "parted": float(len(parted))}
+    actions = (*plan.actions, *parted.values())
+    return replace(plan, actions=actions, notes=replace(plan.notes, verdict=verdict), facts=facts)

@@ -1,0 +1,90 @@
+"""Waiting guests get their own requests again, by what their jobs carry: without sodad, its store and its files.
+
+Guests that run are left: the hooks on their nodes send them back into the queue when a host ends, and then they wait again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus
+from slurm_soda.slurm_ext.sharing.guest_record import is_guest_record, parse_guest_record
+from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, other_gres, request_fields
+from slurm_soda.slurm_ext.write.job_changes import JobChange, earliest_start, restore_change, waits_after_requeue
+
+
+def guest_release_changes(
+    client: SlurmClient, jobs: Sequence[SlurmJob], reason: str, *, gres: str, now_s: float
+) -> tuple[list[JobChange], list[str]]:
+    """The changes that restore them, and what is to be said of jobs whose own request is not known, or cannot be read.
+
+    Args:
+        client: is asked for the Extra of jobs that wait for shared GPUs, or for GPUs on nodes by name: their owners may have
+            asked for plain GPUs again.
+        jobs: all jobs.
+        reason: why.
+        gres: the generic resource of guests.
+        now_s: the instant, Unix seconds.
+
+    Raises:
+        SlurmCommandError: Slurm did not answer.
+    """
+    asked = {
+        job.job_id: job
+        for job in jobs
+        if job.state == "PENDING" and (job.shared_gpus or (job.gpus and job.req_node_names)) and not job.array_rest
+    }
+    changes, said = [], []
+    for job_id, extra in (client.extras(list(asked)) if asked else {}).items():
+        job = asked[job_id]
+        if isinstance(extra, SlurmReplyError):
+            said += [f"job {job_id} stays a guest: {extra}"] if job.shared_gpus else []
+        elif is_guest_record(extra):
+            start = earliest_start(job, now_s) if waits_after_requeue(job) else ""
+            undo, old = checked_undo(job, extra, gres)
+            if not old:
+                said.append(
+                    f"job {job_id}: its record names no request of its size; it asks for as many plain GPUs now"
+                )
+            changes.append(restore_change(job_id, undo, old, reason, start_time=start))
+    return changes, said
+
+
+def checked_undo(job: SlurmJob, extra: str, gres: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """What may be restored of a record, and the record; nothing of that where it does not count: owners can write into that
+    field where nothing stops them.
+
+    As many GPUs as the job asks for as a guest, of ``gpu`` alone, and other generic resources as it has them; else as many
+    plain GPUs. Where its owner has asked for plain GPUs since, that stays, and only its nodes are restored.
+    """
+    try:
+        record = parse_guest_record(extra)
+    except SlurmReplyError:
+        record = None
+    nodes = {"ReqNodeList": "" if record is None else record.undo.get("ReqNodeList", "")}
+    if not job.shared_gpus:
+        return nodes, {"Extra": extra} if record else {}
+    if record and _gives_back(job, record.undo, gres):
+        return record.undo, {"Extra": extra}
+    kept = [
+        piece
+        for piece in job.tres_per_node.split(",")
+        if piece and not gpus_of(piece) and not count_shared_gpus(piece, gres)
+    ]
+    plain = {"TresPerNode": ",".join([f"gres/gpu:{max(1, job.gpus // max(1, job.nodes))}", *kept])}
+    clears = {"TresPerJob": ""} if count_shared_gpus(job.tres_per_job, gres) else {}
+    return {**clears, **plain, **nodes}, {}
+
+
+def _gives_back(job: SlurmJob, undo: Mapping[str, str], gres: str) -> bool:
+    times = {"TresPerNode": max(1, job.nodes), "TresPerJob": 1, "TresPerTask": job.tasks}
+    requests = {name: text for name, text in undo.items() if name != "ReqNodeList" and text}
+    replaced = {name for name, text in request_fields(job).items() if count_shared_gpus(text, gres)}
+    if not set(requests) <= set(times) or not replaced <= set(undo):
+        return False
+    gpus = {gpus_of(text) * times[name] for name, text in requests.items() if gpus_of(text)}
+    has = {"cpu": job.cpus_per_task, **other_gres(job.tres_per_node), **other_gres(job.tres_per_job), gres: 0}
+    others = [item for text in requests.values() for item in other_gres(text).items()]
+    return gpus == {job.gpus} and all(not name.startswith(f"{gres}:") and has.get(name) == n for name, n in others)

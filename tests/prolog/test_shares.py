@@ -1,0 +1,182 @@
+"""Records of who is on which GPU, by the hooks' own shell. What needs Slurm: tests/slurm/test_walls.py."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
+from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Installed, make_installed
+
+GUEST_ENV = {
+    name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}
+}
+GUEST_ENV |= {"SLURM_JOB_ID": "11"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """Hooks whose records are in the test's directory, on a node where Slurm has a control group and does not answer."""
+
+    installed: Installed
+    shares: Path
+
+    def run(self, hook: str, environ: dict[str, str]) -> str:
+        """What it says; it ends well."""
+        done = self.installed.run(hook, environ)
+        assert (done.returncode, done.stdout) == (0, b"")
+        return done.stderr.decode(errors="replace")
+
+    def records(self) -> dict[str, list[str]]:
+        return {path.name: path.read_text().splitlines() for path in sorted(self.shares.iterdir())}
+
+    def starts(self, job: int, gpus: str) -> str:
+        return self.run("prolog", {**PROLOG_ENV, "SLURM_JOB_ID": str(job), "SLURM_JOB_GPUS": gpus})
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    installed = make_installed(tmp_path)
+    shares, groups, tools = tmp_path / "run" / "shares", tmp_path / "cgroup", tmp_path / "tools"
+    (groups / "freezer" / "slurm_n1").mkdir(parents=True)
+    tools.mkdir()
+    for tool in ("sleep", "readlink", "stat", "find", "timeout"):
+        (tools / tool).symlink_to(shutil.which(tool) or "/")
+    changes = {
+        "shares=/run/slurm-soda/shares": f"shares={shares}",
+        "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
+        "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
+        "share_until=$((now + 20))": "share_until=$((now + 1))",
+    }
+    found = set()
+    for source in (*(CHECKOUT / "prolog").glob("share-*"), CHECKOUT / "epilog/share-end", CHECKOUT / "epilog/epilog"):
+        text = source.read_text()
+        for old, new in changes.items():
+            found |= {old} if old in text else set()
+            text = text.replace(old, new)
+        (installed.prefix / "libexec" / source.name).write_text(text)
+    assert found == set(changes)
+    return Node(installed, shares)
+
+
+def extra(*, hosts: tuple[int, ...] = (10,), gpus: tuple[int, ...] = (0, 1), own: int = 0) -> str:
+    undo = {"TresPerNode": "gres/gpu:2", "ReqNodeList": ""}
+    return GuestRecord(
+        hosts=hosts, gpus=gpus, own=own, sub_batch=32, steps=2, threads=50, memory_mib=800, undo=undo
+    ).encode()
+
+
+def test_a_job_with_gpus_is_recorded_until_it_ends(node: Node) -> None:
+    assert "slurm-soda: " not in node.starts(10, "0-1,3")
+    assert node.records() == {"gpus.10": ["0-1,3", "1000"]}
+    assert node.shares.stat().st_mode & 0o777 == 0o700
+    assert (node.shares / "gpus.10").stat().st_mode & 0o777 == 0o600
+    node.run("epilog", EPILOG_ENV)
+    assert node.records() == {}
+
+
+def test_a_guest_on_its_host_gets_its_devices_in_both_ways_of_counting(node: Node) -> None:
+    node.starts(9, "0")
+    node.starts(10, "2,3")
+    assert "slurm-soda: " not in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(gpus=(2, 3))})
+    records = node.records()
+    assert records["guest.11"] == ["uid=1000", "hosts=10", "gpus=2+3", "own=", "end"]
+    lines = records["env.11"]
+    assert lines[:2] == ["CUDA_VISIBLE_DEVICES=2,3", "~CUDA_VISIBLE_DEVICES=0,1"]
+    assert {"SLURM_JOB_GPUS=2,3", "SODA_SUB_BATCH=32", "SODA_ACCUMULATION_STEPS=2", "-SLURM_TRES_PER_TASK"} < set(lines)
+    node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "11", "SLURM_JOB_GPUS": ""})
+    assert set(node.records()) == {"gpus.9", "gpus.10"}
+
+
+def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -> None:
+    node.starts(10, "0,2")
+    environ = {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(gpus=(0, 2), own=1), "SLURM_JOB_GPUS": "1"}
+    assert "slurm-soda: " not in node.run("prolog", environ)
+    records = node.records()
+    assert records["env.11"][:2] == ["CUDA_VISIBLE_DEVICES=0,1,2", "~CUDA_VISIBLE_DEVICES=0,1,2"]
+    assert records["gpus.11"] == ["1", "1000"]
+
+
+REFUSED = {
+    "no host": (extra(hosts=(12,)), "holds a GPU of it"),
+    "a host holds less": (extra(gpus=(0, 1, 2)), "none of its hosts holds GPU 2"),
+    "a stranger's GPU": (extra(gpus=(0, 1, 3)), "job 9 holds a GPU of it"),
+    "another version": (extra().replace(":1,", ":2,"), "not the record"),
+    "a key that is none": (extra().replace(",threads=50", ",thread=50"), "not the record"),
+    "a command": (extra().replace("hosts=10", "hosts=$(touch /evil)"), "not the record"),
+    "a path": (extra().replace("hosts=10", "hosts=../../x"), "not the record"),
+    "a pattern": (extra().replace("gpus=0+1", "gpus=*"), "not the record"),
+    "nothing": ("soda-guest:", "not the record"),
+    "long": (extra() + "x" * 1100, "not the record"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_guest_that_may_not_start_sees_no_gpu(node: Node, case: str) -> None:
+    text, reason = REFUSED[case]
+    node.starts(9, "3")
+    node.starts(10, "0,1")
+    assert reason in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": text})
+    lines = node.records()["env.11"]
+    assert lines[0] == "CUDA_VISIBLE_DEVICES="
+    assert "-SLURM_GPUS" in lines
+    assert lines[-1] == "end"
+
+
+@pytest.mark.parametrize("gpus", ["GPU-1a", "0,", "0,,1", "1-", "00", "0;1", "1000", "*", "0 1", "0," * 600])
+def test_gpus_that_cannot_be_read_are_all_gpus(node: Node, gpus: str) -> None:
+    node.starts(10, gpus)
+    assert "job 10 holds a GPU of it" in node.run(
+        "prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(hosts=(12,), gpus=(7,))}
+    )
+
+
+def test_what_an_earlier_run_left_is_removed(node: Node) -> None:
+    node.starts(9, "0")
+    node.starts(10, "0,1")
+    assert set(node.records()) == {"gpus.10"}
+    for name in ("env.10", "guest.10"):
+        (node.shares / name).write_text("end\n")
+    node.starts(10, "0,1")
+    assert set(node.records()) == {"gpus.10"}
+
+
+def test_a_directory_that_is_a_link_is_not_used(node: Node, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o700)
+    node.shares.parent.mkdir()
+    node.shares.symlink_to(target)
+    node.starts(10, "0")
+    said = node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
+    assert "not root's own directory" in said
+    node.run("epilog", EPILOG_ENV)
+    assert list(target.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "SLURM_JOB_UID", "SLURMD_NODENAME"])
+@pytest.mark.parametrize("value", ["", "../x", "$(touch /evil)", "1;2", "9" * 300, "-1", "*"])
+def test_variables_that_are_none_write_nothing(node: Node, name: str, value: str) -> None:
+    node.shares.mkdir(parents=True, mode=0o700)
+    if name == "SLURMD_NODENAME" and value in {"1;2", "9" * 300}:
+        value = "n1\nn2"
+    for hook in ("prolog", "epilog"):
+        node.run(hook, {**EPILOG_ENV, "SLURM_JOB_EXTRA": extra(), name: value})
+    assert node.records() == {}
+    assert not Path("/evil").exists()
+
+
+def test_a_job_that_starts_at_the_same_time_keeps_its_record(node: Node) -> None:
+    """What is written to half only is no record of a job that is gone; one that has its end is."""
+    node.starts(8, "3")
+    for half in ("", "0", "0\n", "0\n10"):
+        (node.shares / "gpus.9").write_text(half)
+        node.starts(10, "0,1")
+        assert set(node.records()) == {"gpus.8", "gpus.9", "gpus.10"}
+    (node.shares / "gpus.9").write_text("0\n1000\n")
+    node.starts(10, "0,1")
+    assert set(node.records()) == {"gpus.8", "gpus.10"}
+    node.starts(11, "no list")
+    assert set(node.records()) == {"gpus.8", "gpus.10", "gpus.11"}
