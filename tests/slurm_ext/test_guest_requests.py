@@ -113,7 +113,7 @@ def test_a_guest_that_its_record_does_not_name_is_not_sent(fields: dict[str, str
     ("fields", "said"),
     [
         ({"batch": False}, "salloc or srun"), ({"requeue": False}, "--no-requeue"), ({"het_job_id": 3}, "heterogeneous"),
-        ({"array_task": "1-3"}, "array"), ({"gpus": 0}, "no GPU"), ({"dependency": "afterok:3"}, "other jobs"),
+        ({"gpus": 0}, "no GPU"), ({"dependency": "afterok:3"}, "other jobs"),
         ({"tres_per_node": ""}, "by socket"), ({"state": "RUNNING"}, "does not wait"), ({"shared_gpus": 1}, "already"),
         ({"tres_per_task": "gres/fpga:1"}, "other generic resources"), ({"tres_per_task": "gres/gpu:1"}, "another way"),
     ],
