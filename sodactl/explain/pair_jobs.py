@@ -78,7 +78,8 @@ def read_pair_jobs(
         StoreError: what sodad knows cannot be read.
     """
     listed = _list_slurm(site, warnings)
-    one, other = (_pair_job(job_id, views.job(job_id), listed, site.now_s()) for job_id in ids)
+    bound = site.settings.sharing.max_slowdown
+    one, other = (_with_bound(_pair_job(job_id, views.job(job_id), listed, site.now_s()), bound) for job_id in ids)
     mine, its = one.kind.gpu_type, other.kind.gpu_type
     if mine and its and mine.lower() != its.lower():
         raise SodaError(
@@ -90,6 +91,12 @@ def read_pair_jobs(
             "known of untyped GPUs counts"
         )
     return _with_gpu_type(one, mine or its), _with_gpu_type(other, mine or its)
+
+
+def _with_bound(side: PairJob, site_bound: float | None) -> PairJob:
+    """What holds for a job whose owner set no bound."""
+    hints = side.hints
+    return replace(side, hints=replace(hints, max_slowdown=hints.max_slowdown or site_bound))
 
 
 def _with_gpu_type(side: PairJob, gpu_type: str) -> PairJob:
