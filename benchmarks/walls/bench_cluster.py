@@ -12,8 +12,8 @@ from typing import Any
 from slurm_soda.containers.cluster import ContainerCluster
 
 CASES = (
-    "exits", "cancelled", "requeued", "preempted", "ignores TERM", "same instant", "slurmctld killed", "pieces killed",
-    "hook killed", "node lost",
+    "exits", "cancelled", "requeued", "preempted", "ignores TERM", "same instant", "pieces killed", "hook killed",
+    "node lost", "slurmctld killed",
 )  # fmt: skip
 _HOME = "/home/walls"
 _PREPARE = """

@@ -20,6 +20,7 @@ from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
+from slurm_soda.daemon.learning.told_work import told_work
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
@@ -38,6 +39,7 @@ from slurm_soda.policies.run_times.prediction_sources import (
     predict_run_time_left,
 )
 from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
+from slurm_soda.policies.sharing.job_kinds import Estimate
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
@@ -77,6 +79,8 @@ class RunTimePredictor:
     """Keys of jobs that were learned from, as far back as the store is looked through."""
     _told: set[int] = field(default_factory=set)
     """Keys of jobs of which something is written down."""
+    _progress: Mapping[int, IterationWork] = field(default_factory=dict)
+    """What is left of listed jobs by their own word."""
     _next_s: float = -math.inf
     _gpu_types: Mapping[str, str] = field(default_factory=dict)
     """By node."""
@@ -136,10 +140,11 @@ class RunTimePredictor:
             left_s, _ = self.forecast.remaining(numbers, attained_s)
         else:
             left_s = np.full(len(ids), np.nan)
+        self._progress = told_work(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
         for at, job_id in enumerate(ids):
-            work = self._work(jobs[job_id]) if jobs[job_id].hints.iterations else None
-            if work is not None:
-                predicted = predict_run_time_left(attained_s[at], math.inf, iterations=work)
+            work, told = self._work(jobs[job_id]), self._progress.get(job_id)
+            if work is not None or told is not None:
+                predicted = predict_run_time_left(attained_s[at], math.inf, progress=told, iterations=work)
                 left_s[at] = left_s[at] if predicted is None else predicted.left.value
         # Each run has the whole limit for itself, although who was preempted goes on from its checkpoint.
         present_s = np.where(np.isnan(table.start_s), 0.0, now_s - table.start_s)
@@ -159,18 +164,26 @@ class RunTimePredictor:
         return number
 
     def _work(self, record: SlurmJob) -> IterationWork | None:
-        kind = kind_of_listed_job(record, self._gpu_types)
-        if not record.hints.iterations or kind is None or self._profiles is None:
+        if not record.hints.iterations:
             return None
-        each = self._profiles.of_owner(record.user).iteration_s(kind)
+        each = self._iteration_s(record)
         return None if each is None or each.value <= 0 else IterationWork(record.hints.iterations, each)
+
+    def _iteration_s(self, record: SlurmJob) -> Estimate | None:
+        kind = kind_of_listed_job(record, self._gpu_types)
+        return (
+            None if kind is None or self._profiles is None else self._profiles.of_owner(record.user).iteration_s(kind)
+        )
 
     def _left(self, job: CachedJob, learnt: LearnedRunTime, now_s: float) -> RunTimeLeft | None:
         assert job.record is not None
         attained_s, present = _attained_s(job, now_s), job.runs.get(job.restart)
         here_s = now_s - present.start_s if present is not None and present.end_s is None else 0.0
         limit_s = job.record.time_limit_s + attained_s - here_s
-        return predict_run_time_left(attained_s, limit_s, iterations=self._work(job.record), learnt=learnt)
+        told = self._progress.get(job.record.job_id)
+        return predict_run_time_left(
+            attained_s, limit_s, progress=told, iterations=self._work(job.record), learnt=learnt
+        )
 
     def _recall(self, session: Session, now_s: float, live: Sequence[CachedJob]) -> None:
         """Learn from the past once, at the start."""

@@ -139,6 +139,23 @@ def test_a_consenting_job_starts_as_a_guest_and_nobody_else_is_touched(site: Dae
     assert "Extra=soda-guest" not in site.cluster.exec("root", ("scontrol", "show", "job", str(job))).stdout
 
 
+def test_a_guest_whose_host_ends_starts_again_with_its_own_request(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    consents = (*TRAINS, "--soda-share=yes")
+    host = site.train("alice", 2, 600, consents=False, asks=("--nodelist=n1", "--soda-iterations=1200", *consents))
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    site.wait_running([host, *others])
+    job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
+    site.wait_running([job])
+    site.wait(lambda: share_of(site, job) == [("started", "")], "the store knows that it started")
+    site.cluster.exec("root", ("scancel", str(host))).check()
+    site.wait(lambda: share_of(site, job) == [("over", "revoked")], "its share is over")
+    site.wait_running([job])
+    assert site.shown(job, "TresPerNode") == "gres/gpu:2"
+    assert site.shown(job, "Restarts") == "1"
+
+
 def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="advise"))
     know_the_kind(site)

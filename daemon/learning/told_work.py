@@ -1,0 +1,63 @@
+"""Work that jobs have left by the progress that they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from slurm_soda.daemon.sharing.observed_pairs import LATE_S, own_alone_s
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.progress import RunId, newest_progress, paces_by_job
+from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, find_jobs
+from slurm_soda.daemon.store.tables.progress import JobProgressRow
+from slurm_soda.policies.run_times.prediction_sources import IterationWork
+from slurm_soda.policies.sharing.job_kinds import Estimate, Source
+from slurm_soda.slurm_ext.client import SlurmJob
+
+
+def told_work(
+    store: Store, jobs: Iterable[SlurmJob], iteration_s: Callable[[SlurmJob], Estimate | None]
+) -> dict[int, IterationWork]:
+    """What is left of jobs by their own word, by id: of running ones from where they are, of requeued ones from where they
+    saved their state, as what came after that is lost.
+
+    Left out are jobs that say nothing, or say too little: how many iterations they have (by ``--soda-iterations``, else by
+    what they tell), and a program that stands still, or should have ended, may be mistaken about what is left.
+
+    Args:
+        store: what they told.
+        jobs: those that may have told something.
+        iteration_s: time of an iteration alone, where a job has not been alone for long enough to show its own.
+    """
+    runs: dict[RunId, SlurmJob] = {}
+    for job in jobs:
+        if job.gpus and job.state == "RUNNING":
+            runs[RunId(job.job_id, job.restarts)] = job
+        elif job.gpus and job.state == "PENDING" and job.restarts:
+            runs[RunId(job.job_id, job.restarts - 1)] = job
+    if not runs:
+        return {}
+    with store.read() as session:
+        told = newest_progress(session, runs)
+        job_ids = [run.job_id for run in told]
+        # Of jobs that had the id before a reset of Slurm nothing counts.
+        begin_s = {job.job_id: job.submit_s - CLOCK_SLACK_S for job in find_jobs(session, job_ids) if job.end_s is None}
+        paces = paces_by_job(session, job_ids)
+        found: dict[int, IterationWork] = {}
+        for run, row in told.items():
+            job, since_s = runs[run], begin_s.get(run.job_id)
+            left = _left(row, job)
+            if left is None or since_s is None or row.first_s < since_s:
+                continue
+            own_s = own_alone_s([pace for pace in paces.get(run.job_id, ()) if pace.first_s >= since_s])
+            each = iteration_s(job) if own_s is None else Estimate(own_s, 0.0, Source.MEASURED)
+            if each is not None and each.value > 0:
+                found[run.job_id] = IterationWork(left, each)
+    return found
+
+
+def _left(told: JobProgressRow, job: SlurmJob) -> float | None:
+    total = float(job.hints.iterations or told.total)
+    if job.state == "PENDING":
+        return total - min(max(told.saved, 0.0), total) if total else None
+    done = told.iterations
+    return total - done if done < total and told.idle_s <= LATE_S else None

@@ -1,0 +1,99 @@
+"""Run time left by the progress that jobs tell, over a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_soda.daemon.learning.told_work import told_work
+from slurm_soda.daemon.sharing.observed_pairs import ALONE_FOR_S, LATE_S
+from slurm_soda.daemon.store.engine import Store, open_store
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
+from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.policies.sharing.job_kinds import Estimate, Source
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.hints.flags import Hints
+from tests.daemon.records import record
+
+SUBMIT_S = 1_700_000_000.0
+KIND = Estimate(0.5, 0.1, Source.MEASURED)
+
+
+@pytest.fixture
+def store(fresh_store: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    with store.write() as session:
+        session.add(Job(job_id=7, submit_s=SUBMIT_S, user="alice", state="RUNNING", gpus=1, last_seen_s=SUBMIT_S))
+    yield store
+    store.close()
+
+
+def tell(store: Store, restart: int = 0, **values: Any) -> None:
+    """What a run of job 7 said."""
+    with store.write() as session:
+        session.add(JobProgressRow(**{
+            "job_id": 7, "restart": restart, "node": "n1", "first_s": SUBMIT_S + 10, "began_s": SUBMIT_S + 11,
+            "began_iterations": 0.0, "at_s": SUBMIT_S + 100, "clock_s": 89.0, "idle_s": 0.0, "iterations": 400.0,
+            "total": 1000.0, "batch": 64, "saved": -1.0, "saves": 0, "saved_s": None, **values,
+        }))  # fmt: skip
+
+
+def left_of(store: Store, job: SlurmJob) -> tuple[float, float] | None:
+    work = told_work(store, [job], lambda _job: KIND).get(7)
+    return None if work is None else (work.left, work.each.value)
+
+
+def running(restarts: int = 0, iterations: int | None = None) -> SlurmJob:
+    return record(7, state="RUNNING", gpus=1, restarts=restarts, hints=Hints(iterations=iterations))
+
+
+def waiting(restarts: int) -> SlurmJob:
+    return record(7, state="PENDING", gpus=1, restarts=restarts)
+
+
+def test_a_running_job_has_what_it_has_not_done_yet(store: Store) -> None:
+    assert left_of(store, running()) is None
+    tell(store)
+    assert left_of(store, running()) == (600.0, KIND.value)
+    assert left_of(store, running(iterations=500)) == (100.0, KIND.value), "its owner's word on the whole counts"
+    assert left_of(store, running(restarts=1)) is None, "another run said it"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"total": 0.0},
+        {"iterations": 1000.0},
+        {"iterations": 1200.0},
+        {"idle_s": LATE_S + 1},
+        {"first_s": SUBMIT_S - 99},
+    ],
+)
+def test_what_says_too_little_is_not_believed(store: Store, told: dict[str, float]) -> None:
+    tell(store, **told)
+    assert left_of(store, running()) is None
+
+
+def test_a_requeued_job_begins_where_it_saved_its_state(store: Store) -> None:
+    tell(store, saved=300.0)
+    assert left_of(store, waiting(1)) == (700.0, KIND.value)
+    assert left_of(store, waiting(2)) is None, "nobody knows what its last run did"
+
+
+def test_a_requeued_job_that_saved_nothing_begins_anew(store: Store) -> None:
+    tell(store)
+    assert left_of(store, waiting(1)) == (1000.0, KIND.value)
+
+
+def test_its_own_time_alone_counts_before_its_kinds(store: Store) -> None:
+    tell(store)
+    pace = {"job_id": 7, "restart": 0, "first_s": SUBMIT_S + 10, "began_s": SUBMIT_S + 11, "at_s": SUBMIT_S + 90}
+    with store.write() as session:
+        session.add(JobPaceRow(**pace, co_runners="8.0", iterations=10.0, clock_s=50.0))
+    assert left_of(store, running()) == (600.0, KIND.value)
+    with store.write() as session:
+        session.add(JobPaceRow(**pace, co_runners="", iterations=100.0, clock_s=2 * ALONE_FOR_S))
+    assert left_of(store, running()) == (600.0, 2 * ALONE_FOR_S / 100.0)
