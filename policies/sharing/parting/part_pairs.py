@@ -64,10 +64,11 @@ class PartPairs:
 
     def explain_stays(self, snapshot: SharingSnapshot, plan: Plan) -> dict[int, str]:
         """By id: why jobs whose bound was broken for long enough stay beside others: no guest can save its state."""
-        rows = self.find_broken(snapshot).tolist()
-        pairs = _Pairs(snapshot, plan) if rows else None
-        found: dict[int, str] = {}
-        for row in rows if pairs is not None else ():
+        broken, found = self.find_broken(snapshot), dict[int, str]()
+        if not len(broken):
+            return found
+        pairs = _Pairs(snapshot, plan)
+        for row in broken.tolist():
             guests = [one for one in sorted({row, *pairs.co_runners(row)}) if len(snapshot.devices.guest_on(one))]
             if guests and not any(_can_go(snapshot, one) for one in guests):
                 told = ", ".join(str(snapshot.jobs.job_id[one]) for one in guests)
