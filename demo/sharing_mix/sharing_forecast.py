@@ -10,7 +10,7 @@ import numpy as np
 
 from slurm_soda.demo.cluster_runs import DemoPhase
 from slurm_soda.demo.job_mix.demo_settings import GPUS_PER_NODE, NODES
-from slurm_soda.demo.sharing_mix.sharing_jobs import CORES_PER_GPU, SharingJob
+from slurm_soda.demo.sharing_mix.sharing_jobs import SharingJob
 from slurm_soda.demo.sharing_mix.sharing_runs import CHANGE_S, CORES_PER_NODE, PARAMETERS, POLICIES
 from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE, ModelSpeed
 from slurm_soda.policies.registry.catalog import make_policy
@@ -59,7 +59,7 @@ def make_workload(mix: tuple[SharingJob, ...], speeds: Mapping[str, ModelSpeed])
                 "run_s": job.run_s,
                 "gpus": job.gpus,
                 "gpus_per_node": job.gpus,
-                "cpus": CORES_PER_GPU * job.gpus,
+                "cpus": job.cores,
                 "model": job.model,
                 "batch_size": speeds[job.model].batch,
                 "iterations": float(job.iterations),

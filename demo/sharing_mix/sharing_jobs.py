@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.demo.job_mix.mix_jobs import USERS
+from slurm_soda.demo.job_mix.mix_jobs import MODELS, USERS
 from slurm_soda.demo.sharing_mix.speed_table import ModelSpeed
 
 SHORTEST_S, LONGEST_S = 20.0, 120.0
@@ -23,8 +23,7 @@ TWO_GPUS = 0.3
 """Share of the jobs that ask for two GPUs; the others ask for one."""
 CHECKPOINTS = 0.3
 """Share of the jobs that can save their state."""
-CORES_PER_GPU = 2
-MODELS = ("alexnet", "deepspeech", "resnet50", "wavenet")
+LIGHT_MODELS = ("alexnet", "deepspeech", "resnet50", "wavenet")
 TIME_SCALE = 20.0
 """Nominal seconds of the emulated trainings in one real second."""
 MIN_JOBS = 4
@@ -44,6 +43,11 @@ class SharingJob:
     run_s: float
     """Real seconds that these take alone."""
     checkpoints: bool
+
+    @property
+    def cores(self) -> int:
+        """CPU cores: what the model needs to run at full speed."""
+        return MODELS[self.model].cores * self.gpus
 
 
 def draw_sharing_mix(seed: int, jobs: int, speeds: Mapping[str, ModelSpeed]) -> tuple[SharingJob, ...]:
@@ -65,7 +69,7 @@ def draw_sharing_mix(seed: int, jobs: int, speeds: Mapping[str, ModelSpeed]) -> 
     wanted_s = SHORTEST_S * (LONGEST_S / SHORTEST_S) ** part
     gpus = 1 + rng.permutation(np.arange(jobs) < round(jobs * TWO_GPUS)).astype(np.int64)
     checkpoints = rng.permutation(np.arange(jobs) < round(jobs * CHECKPOINTS))
-    users, models = rng.permutation(np.resize(USERS, jobs)), rng.permutation(np.resize(MODELS, jobs))
+    users, models = rng.permutation(np.resize(USERS, jobs)), rng.permutation(np.resize(LIGHT_MODELS, jobs))
     drawn = []
     for at in range(jobs):
         model = str(models[at])
@@ -96,7 +100,7 @@ def sbatch_argv(job: SharingJob, speeds: Mapping[str, ModelSpeed]) -> list[str]:
         f"--job-name={job.name}",
         f"--output={job.name}-%j.out",
         "--nodes=1",
-        f"--cpus-per-task={CORES_PER_GPU * job.gpus}",
+        f"--cpus-per-task={job.cores}",
         f"--gres=gpu:{job.gpus}",
         "--time=30",
         f"--soda-model={job.model}",

@@ -17,7 +17,7 @@ from slurm_soda.demo.job_mix.mix_figures import compare_figures, run_document
 from slurm_soda.demo.job_mix.page_style import CSS
 from slurm_soda.demo.job_mix.report_page import ROWS, format_change, format_value
 from slurm_soda.demo.sharing_mix.sharing_forecast import forecast_sharing
-from slurm_soda.demo.sharing_mix.sharing_jobs import MODELS
+from slurm_soda.demo.sharing_mix.sharing_jobs import LIGHT_MODELS
 from slurm_soda.demo.sharing_mix.sharing_runs import (
     POLICIES,
     SharingDemoResult,
@@ -63,7 +63,7 @@ def report_document(settings: SharingDemoSettings, result: SharingDemoResult) ->
         },
         "predicted": {phase: round(value, 4) for phase, value in predicted.items()},
         "seed": settings.seed,
-        "settings": {"jobs": settings.jobs, "nodes": NODES, "gpus": gpus, "models": list(MODELS)},
+        "settings": {"jobs": settings.jobs, "nodes": NODES, "gpus": gpus, "models": list(LIGHT_MODELS)},
         "policies": dict(POLICIES),
         "versions": dict(result.versions),
         "commands": [f"sodactl demo --sharing --seed {settings.seed} --jobs {settings.jobs}", "sodactl shares"],
