@@ -117,7 +117,8 @@ class SharingSettings(_Section):
     """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
     start_within_s: float = Field(default=30.0, ge=1)
     """A guest that has not started after so long is given its own request back."""
-
+    max_slowdown: float | None = Field(default=None, ge=1)
+    """How many times as slow as alone a job that shares may be whose owner did not say; ``None``: any number."""
     mps: bool = False
     """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
 

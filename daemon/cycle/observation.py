@@ -11,7 +11,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
-from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
+from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader, limit_partings
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -66,13 +66,14 @@ class SnapshotReader:
             acts: changes may be sent, so that it matters what became of earlier ones.
         """
         requeued = {*state.preemptions.by_job, *state.pools.aborted(slurm_state.jobs)}
-        preemptions = state.preemptions
+        preemptions, most = state.preemptions, settings.preemption.max_per_job
+        refused = preemptions.refused.standing(slurm_state.steady_s)
         snapshot = slurm_state.snapshot(
             state.job_cache,
             leaving=preemptions.leaving,
             requeued=requeued,
-            refused=preemptions.refused.standing(slurm_state.steady_s),
-            max_preemptions=settings.preemption.max_per_job,
+            refused=refused,
+            max_preemptions=most,
             paused=preemptions.vain.standing(slurm_state.steady_s),
             passing_limit_s=settings.cycle.passing_limit_s,
         )
@@ -87,7 +88,8 @@ class SnapshotReader:
             return snapshot
         with watch("decide.sharing"):
             self.sharing.why_not_guest = state.shares.why_not_guest
-            return state.shares.keep_apart(self.sharing.fill(snapshot, slurm_state, settings.sharing))
+            snapshot = self.sharing.fill(snapshot, slurm_state, settings.sharing)
+            return state.shares.keep_apart(limit_partings(snapshot, refused, most))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
         """Learn from jobs that ended."""

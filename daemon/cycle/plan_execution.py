@@ -108,7 +108,8 @@ class PlanExecutor:
         fresh = [step.active_preemption for step in begun if step.change.key in admitted_keys]
         preemptions.adopt(fresh)
         shares.adopt(step.share for step in share_steps if step.send == "share")
-        changed_shares += shares.part({one.job_id: one.reason for one in fresh if not one.for_jobs})
+        parted = set() if plan is None else {one.job_id for one in plan.preempts if one.parted_from}
+        changed_shares += shares.part({one.job_id: one.reason for one in fresh if one.job_id in parted})
         return CycleResult(
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals,
             share_steps, changed_shares,

@@ -20,7 +20,7 @@ from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
-from slurm_soda.daemon.learning.told_work import told_work
+from slurm_soda.daemon.learning.work_left import work_left
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
@@ -140,7 +140,7 @@ class RunTimePredictor:
             left_s, _ = self.forecast.remaining(numbers, attained_s)
         else:
             left_s = np.full(len(ids), np.nan)
-        self._progress = told_work(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
+        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None or told is not None:

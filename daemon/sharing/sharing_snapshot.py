@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,11 +28,13 @@ from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obs
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import normalised_kind
+from slurm_soda.policies.sharing.parting.part_pairs import PartPairs
 from slurm_soda.policies.sharing.plan import SharingPlan, list_co_runners
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.read.job_states import policy_state
+from slurm_soda.slurm_ext.read.snapshot import can_be_parted
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 NOT_REQUEUED = "only a batch job of one piece that Slurm may requeue can be one"
@@ -143,7 +145,8 @@ def describe_jobs(
         {name: set(name.split(",")) <= set(allowed) for name in lists}
         for allowed in (settings.partitions, settings.different_users)
     )
-    slowest = [record.hints.max_slowdown for record in records]
+    site_bound = settings.max_slowdown or math.inf
+    slowest = [record.hints.max_slowdown or site_bound for record in records]
     return SharingJobs(
         kinds=tuple(kinds),
         kind=np.array(codes, dtype=np.int64),
@@ -152,10 +155,24 @@ def describe_jobs(
         iterations=jobs.remaining_s / iteration_s,
         shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
         accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
-        max_slowdown=np.array([math.inf if bound is None else bound for bound in slowest], dtype=np.float64),
+        max_slowdown=np.array(slowest, dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
         meets_others=np.array([mixed[record.partition] for record in records], dtype=np.bool_),
+        revocable=np.array([can_be_parted(record) for record in records], dtype=np.bool_),
     )
+
+
+def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_preemptions: int) -> ClusterSnapshot:
+    """The snapshot in which guests that Slurm refused to requeue lately, or that were preempted so often (0: no bound), stay
+    beside their hosts.
+    """
+    if not isinstance(snapshot, SharingSnapshot):
+        return snapshot
+    jobs, sharing = snapshot.jobs, snapshot.sharing
+    revocable = sharing.revocable & ~np.isin(jobs.job_id, list(refused))
+    if max_preemptions:
+        revocable &= jobs.preemptions < max_preemptions
+    return replace(snapshot, sharing=replace(sharing, revocable=revocable))
 
 
 def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:
@@ -169,11 +186,18 @@ def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:
-    """Where jobs would start on GPUs of others, as plain data (GPUs by node, and with whom), or why they cannot; by id."""
-    if not isinstance(plan, SharingPlan) or not isinstance(snapshot, SharingSnapshot):
+    """Where jobs would start on GPUs of others, as plain data (GPUs by node, and with whom), or why they cannot; by id.
+    Why running ones stay beside others that slow them too much is there too.
+    """
+    if not isinstance(snapshot, SharingSnapshot):
         return {}
+    found: dict[int, dict[str, Any]] = {
+        job_id: {"stays": why} for job_id, why in PartPairs().explain_stays(snapshot, plan).items()
+    }
+    if not isinstance(plan, SharingPlan):
+        return found
     first, names = snapshot.devices.first, snapshot.nodes.name
-    found: dict[int, dict[str, Any]] = _describe_obstacles(snapshot)
+    found |= _describe_obstacles(snapshot)
     for job_id, others in list_co_runners(plan, snapshot).items():
         gpus: dict[str, list[int]] = {}
         for device in plan.devices[job_id]:

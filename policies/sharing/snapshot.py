@@ -108,6 +108,8 @@ class SharingJobs:
         max_slowdown: ``--soda-max-slowdown``; infinite without one.
         accumulates: ``--soda-accumulates``: a guest's batch may be cut into passes; left out, every job's.
         requeueable: batch jobs that Slurm may requeue; left out, all are.
+        revocable: guests beside the preemptible jobs that may be parted from their hosts, though no policy moves them; left
+            out, nobody.
         saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
             nobody knows; left out, no job does.
         observed_slowdown: time of an iteration now over that alone, of running jobs beside others, averaged since all of
@@ -138,9 +140,10 @@ class SharingJobs:
     obstacle: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     obstacles: tuple[Sentence, ...] = ()
     waits_as_guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    revocable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
-        for name in ("meets_others", "waits_as_guest"):
+        for name in ("meets_others", "waits_as_guest", "revocable"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.kind), dtype=np.bool_))
         if not len(self.obstacle):

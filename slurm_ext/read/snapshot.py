@@ -78,6 +78,11 @@ def is_revocable(job: SlurmJob) -> bool:
     return bool(job.shared_gpus and job.batch and job.requeue and not job.het_job_id and not job.array_rest)
 
 
+def can_be_parted(job: SlurmJob) -> bool:
+    """Whether a guest can be made to leave without losing its work."""
+    return is_revocable(job) and job.hints.preemptible
+
+
 def needs_allocation(job: SlurmJob, *, devices: bool = False) -> bool:
     """Whether only :meth:`SlurmClient.allocations` knows what the job holds where: it runs on several nodes, is a guest, or,
     where it matters which ``devices`` jobs hold, has GPUs.

@@ -160,6 +160,7 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     explanation = explain_by_policy(known)
     if not explanation.sentences:
         yield f"The policy says: {note.get('verdict')}."
+        yield from _sharing_reasons(note, mode)
         return
     yield from explanation.sentences
     yield from _sharing_reasons(note, mode)
@@ -173,6 +174,9 @@ def _sharing_reasons(note: Mapping[str, Any], mode: str) -> Iterator[str]:
     """Where the policy lets it join others, or why it can be nobody's guest."""
     shares = note.get("shares")
     if not isinstance(shares, dict):
+        return
+    if "stays" in shares:
+        yield f"A bound on slowdown does not hold: {shares['stays']}."
         return
     if "no_guest" in shares:
         yield f"It cannot join running jobs as their guest: {shares['no_guest']}."

@@ -55,9 +55,13 @@ class PairJobProfile:
         return self.known.footprint or (Footprint(float(mib), 0.0) if mib else None)
 
 
+SITE_BOUND = "sharing.max_slowdown"
+"""The site's key for the bound of jobs whose owners named none."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokenBound:
-    """A bound of a user's that the arithmetic would break."""
+    """A bound of a user's, or of the site's for him, that the arithmetic would break."""
 
     job_id: int
     flag: str
@@ -142,5 +146,6 @@ def _broken_bounds(parties: Sequence[PairJobProfile], trial: SubBatchTrial) -> l
             found.append(BrokenBound(side.job_id, "--soda-share", "no", None))
         elif slowdown is not None and slowdown > side.consent.max_slowdown:
             allowed = f"{side.consent.max_slowdown:g}"
-            found.append(BrokenBound(side.job_id, "--soda-max-slowdown", allowed, slowdown))
+            flag = "--soda-max-slowdown" if side.hints.max_slowdown else SITE_BOUND
+            found.append(BrokenBound(side.job_id, flag, allowed, slowdown))
     return found

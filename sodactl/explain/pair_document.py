@@ -14,6 +14,7 @@ from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.sodactl.explain import pair_jobs
 from slurm_soda.sodactl.explain.pair_assessment import (
+    SITE_BOUND,
     SOURCE_HINT,
     BrokenBound,
     PairAssessment,
@@ -143,7 +144,8 @@ def _reasons(found: PairAssessment) -> Iterator[str]:
             )
     for one in found.broken_bounds:
         how = f": it would take {one.slowdown:.2f} times as long" if one.slowdown is not None else ""
-        yield f"The owner of job {one.job_id} forbids that ({one.flag}={one.allowed}){how}."
+        who = f"The site, for job {one.job_id}," if one.flag == SITE_BOUND else f"The owner of job {one.job_id}"
+        yield f"{who} forbids that ({one.flag}={one.allowed}){how}."
 
 
 def _who_joins(found: PairAssessment) -> str:

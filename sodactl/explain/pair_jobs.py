@@ -47,11 +47,13 @@ class PairJob:
     """All of its run time, if it ends at its time limit; infinite without one."""
     expected: ExpectedRunTime | None
     """What sodad expects of its run time."""
+    site_bound: float | None = None
+    """The site's bound on slowdown, where the owner set none."""
 
     @property
     def consent(self) -> Consent:
-        """What its owner allows; who says nothing allows sharing."""
-        return Consent(self.hints.share is not False, self.hints.max_slowdown or math.inf)
+        """What its owner allows; who says nothing allows sharing, within the site's bound."""
+        return Consent(self.hints.share is not False, self.hints.max_slowdown or self.site_bound or math.inf)
 
     def left(self, iteration_s: Estimate | None) -> RunTimeLeft | None:
         """Work left alone, from the best source: its iterations, like jobs, its time limit; None if nobody knows."""
@@ -78,7 +80,10 @@ def read_pair_jobs(
         StoreError: what sodad knows cannot be read.
     """
     listed = _list_slurm(site, warnings)
-    one, other = (_pair_job(job_id, views.job(job_id), listed, site.now_s()) for job_id in ids)
+    bound = site.settings.sharing.max_slowdown
+    one, other = (
+        replace(_pair_job(job_id, views.job(job_id), listed, site.now_s()), site_bound=bound) for job_id in ids
+    )
     mine, its = one.kind.gpu_type, other.kind.gpu_type
     if mine and its and mine.lower() != its.lower():
         raise SodaError(

@@ -37,7 +37,7 @@ class JoinAsTold:
             for guest in waiting
             if all(states.get(host) == JobState.RUNNING for host in self.wanted[guest][0])
         ]
-        parts = [PreemptJob(guest, (), why) for guest, why in self.parted.items()]
+        parts = [PreemptJob(guest, (), why, parted_from=(1,)) for guest, why in self.parted.items()]
         return replace(plan, actions=(*plan.actions, *joins, *parts))
 
 

@@ -12,13 +12,14 @@ import pytest
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, without_guests
 from slurm_soda.daemon.sharing.open_shares import OpenShares
-from slurm_soda.daemon.sharing.sharing_snapshot import why_pools_exclude
+from slurm_soda.daemon.sharing.sharing_snapshot import describe_jobs, limit_partings, why_pools_exclude
+from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
-from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import HeldOnNode, SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.read.snapshot import build_snapshot
+from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.test_sharing_snapshot import LM, MODES, RESNET, know, seen
@@ -134,6 +135,41 @@ def test_who_can_be_a_guest_and_who_meets_whom(
     assert told[2] == "it has --cpus-per-gpu"
     daemon(**MODES["advise"]).run()
     assert not shared(seen[-1]).sharing.meets_others.any()
+
+
+NO_DEVICES = GpuDevices(np.zeros(1, np.int64), np.zeros(0), np.zeros(3, np.int64), np.zeros(0, np.int64))
+SAVES = replace(RESNET, checkpoint_signal="TERM")
+
+
+@pytest.mark.parametrize(("more", "preempted", "refused", "parted"), [
+    ({}, 0, [], True),
+    ({"hints": replace(SAVES, checkpoint_signal=None)}, 0, [], False),
+    ({"requeue": False}, 0, [], False),
+    ({}, 2, [], False),
+    ({}, 0, [7], False),
+])  # fmt: skip
+def test_guests_that_save_their_state_are_revocable_and_preemptible_by_no_policy(
+    more: dict[str, Any], preempted: int, refused: list[int], *, parted: bool
+) -> None:
+    host, guest = record(1, "RUNNING", hints=SAVES), record(7, "RUNNING", shared_gpus=2, **{"hints": SAVES, **more})
+    snapshot = build_snapshot(0.0, [host, guest], [], {}, {7: JobRunHistory(preemptions=preempted)}, {})
+    sharing = describe_jobs(snapshot.jobs, [host, guest], [], KindProfiles(()), SharingSettings(max_slowdown=1.5))
+    assert sharing.max_slowdown.tolist() == [1.5, 1.5]
+    filled = assemble_sharing_snapshot(snapshot, NO_DEVICES, sharing, KindProfiles(()), SLURM)
+    limited = shared(limit_partings(filled, refused, 2))
+    assert limited.jobs.preemptible.tolist() == [True, False]
+    assert limited.sharing.revocable.tolist() == [False, parted]
+
+
+def test_an_owners_bound_goes_before_the_sites() -> None:
+    records = [record(1, "PENDING", hints=replace(RESNET, max_slowdown=bound)) for bound in (1.1, None, 3.0)]
+    jobs = build_snapshot(0.0, records, [], {}, {}, {}).jobs
+
+    def bounds(settings: SharingSettings) -> list[float]:
+        return describe_jobs(jobs, records, [], KindProfiles(()), settings).max_slowdown.tolist()
+
+    assert bounds(SharingSettings(max_slowdown=1.5)) == [1.1, 1.5, 3.0]
+    assert bounds(SharingSettings()) == [1.1, np.inf, 3.0]
 
 
 def test_gangs_and_own_gpus_of_waiting_guests() -> None:

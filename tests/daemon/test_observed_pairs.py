@@ -116,6 +116,25 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert daemon(**SHARING).run().error == "", "the next daemon reads what this one left"
 
 
+@pytest.mark.parametrize("signal", ["TERM", None])
+def test_beyond_a_bound_the_guest_goes_or_it_is_said_why_it_stays(
+    slurm: FakeSlurm, daemon: Start, signal: str | None
+) -> None:
+    slurm.submit(1, gpus=2, work_s=1e6, devices=(0, 1))
+    slurm.tick()
+    nodes = Nodes(slurm, sodad := daemon(**{**SHARING, "sharing": {"partitions": ["main"], "max_slowdown": 1.5}}))
+    nodes.follow(20, {1: 10.0})
+    slurm.submit(3, gpus=1, work_s=1e6, devices=(1,), guest=True, checkpoint=signal)
+    nodes.follow(6, {1: 10.0})
+    nodes.follow(50, {1: 5.0, 3: 1.0})
+    assert (sodad.job(3).note["verdict"], "shares" in sodad.job(1).note) == ("run", False), "not a minute yet"
+    nodes.follow(30, {1: 5.0, 3: 1.0})
+    nodes.close()
+    told = sodad.job(1).note.get("shares", {}).get("stays", "")
+    assert sodad.job(3).note["verdict"] == ("preempt" if signal else "run")
+    assert ("guest 3 cannot be requeued with its state saved" in told) == (signal is None)
+
+
 def observed(
     co_runners: Sequence[int] = (8,),
     pace: tuple[float, float] | None = (100.0, 20.0),

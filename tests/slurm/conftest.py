@@ -25,6 +25,7 @@ LONG_FIRST = (
     "consent",
     "walls",
     "sharing",
+    "parting",
     "progress",
     "fit_gang",
     "snapshot",

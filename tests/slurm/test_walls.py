@@ -166,11 +166,11 @@ def test_a_guest_whose_host_is_gone_goes_back_by_itself(site: Site) -> None:
     assert set(site.cluster.node_states().values()) <= {"mixed", "idle"}
 
 
-def test_an_owner_who_takes_requeue_back_loses_no_work_by_it(site: Site) -> None:
+def test_a_guest_that_slurm_was_told_not_to_requeue_goes_back_all_the_same(site: Site) -> None:
     host = site.host(1, "--nodelist=n1")
     job = site.guest([host], (0,))
     site.shown(job)
-    site.cluster.exec("alice", ("scontrol", "update", f"jobid={job}", "Requeue=0")).check()
+    site.root("scontrol", "update", f"jobid={job}", "Requeue=0")
     site.root("scancel", str(host))
     site.wait(job, "PENDING")
 

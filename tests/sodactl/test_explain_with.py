@@ -164,6 +164,17 @@ def test_a_users_bound_forbids_it_and_the_rest_is_told_all_the_same(
     assert out.index("If both owners allowed it") < out.index("As they allow it: one after the other.")
 
 
+def test_the_sites_bound_holds_for_those_who_named_none(site: Bench) -> None:
+    with site.config.open("a") as stream:
+        stream.write("\n[sharing]\nmax_slowdown = 1.3\n")
+    site.slurm.queue[1] = running(hints=Hints(model="lm", batch_size=20, iterations=4800, max_slowdown=2.0))
+    told = ask(site)
+    assert told["objections"] == [{"job_id": NEW, "flag": "sharing.max_slowdown", "allowed": "1.3", "slowdown": 1.5}]
+    assert any(
+        line.startswith("The site, for job 7, forbids that (sharing.max_slowdown=1.3)") for line in told["reasons"]
+    )
+
+
 def test_a_bound_that_leaves_another_sub_batch(site: Bench) -> None:
     site.slurm.queue[1] = running(hints=Hints(model="lm", batch_size=20, iterations=4800, max_slowdown=1.2))
     site.add(

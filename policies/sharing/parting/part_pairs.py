@@ -62,6 +62,22 @@ class PartPairs:
         rows: IntColumn = np.flatnonzero(over)
         return rows[[self._lasts(observed, bound, lasted_s, row) for row in rows.tolist()]] if len(rows) else rows
 
+    def explain_stays(self, snapshot: SharingSnapshot, plan: Plan) -> dict[int, str]:
+        """By id: why jobs whose bound was broken for long enough stay beside others: no guest can save its state."""
+        broken, found = self.find_broken(snapshot), dict[int, str]()
+        if not len(broken):
+            return found
+        pairs = _Pairs(snapshot, plan)
+        for row in broken.tolist():
+            guests = [one for one in sorted({row, *pairs.co_runners(row)}) if len(snapshot.devices.guest_on(one))]
+            if guests and not any(_can_go(snapshot, one) for one in guests):
+                told = ", ".join(str(snapshot.jobs.job_id[one]) for one in guests)
+                found[int(snapshot.jobs.job_id[row])] = (
+                    f"it is slowed more than {snapshot.sharing.max_slowdown[row]:.3g} times, but guest {told} cannot be "
+                    "requeued with its state saved (--soda-checkpoint): they run on together until one of them ends"
+                )
+        return found
+
     def _lasts(self, observed: FloatColumn, bound: FloatColumn, lasted_s: FloatColumn, row: int) -> bool:
         average = self.trigger.smoothed(float(observed[row]) - 1.0, float(lasted_s[row]))
         return average > float(bound[row]) - 1.0 + _ROUNDING
@@ -101,9 +117,14 @@ class _Pairs:
     def _may_leave(self, row: int) -> bool:
         """Whether a job that shares can go in this decision, and hosts nobody: then it is a guest wherever it shares."""
         mine: list[int] = self._snapshot.devices.of(row).tolist()
-        if not self._snapshot.jobs.preemptible[row] or self._given.intersection(mine):
+        if not _can_go(self._snapshot, row) or self._given.intersection(mine):
             return False
         return not self._rules.guests(row, self._on)
+
+
+def _can_go(snapshot: SharingSnapshot, row: int) -> bool:
+    """Whether a job's state can be saved, and the job requeued."""
+    return bool(snapshot.jobs.preemptible[row] or snapshot.sharing.revocable[row])
 
 
 def _part(snapshot: SharingSnapshot, guest: int, slowed: int, beside: set[int]) -> PreemptJob:

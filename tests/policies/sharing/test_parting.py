@@ -69,6 +69,17 @@ def test_the_guest_leaves_beyond_a_bound_and_after_a_minute(
     assert parted(snapshot) == wanted
 
 
+@pytest.mark.parametrize("revocable", [True, False])
+def test_a_guest_that_no_policy_moves_is_parted_or_people_are_told_why_not(*, revocable: bool) -> None:
+    snapshot = observed(a_pair(host_bound=1.3, preemptible=False), (2.0, 1.0, np.nan), (90.0, 90.0, np.nan))
+    sharing = replace(snapshot.sharing, revocable=np.array([False, revocable, False]))
+    snapshot = replace(snapshot, sharing=sharing)
+    assert [one.job_id for one in parted(snapshot)] == [8] * revocable
+    told = PartPairs().explain_stays(snapshot, plan_of(snapshot, {}))
+    assert list(told) == [1] * (not revocable)
+    assert all("slowed more than 1.3 times, but guest 8 cannot be requeued" in why for why in told.values())
+
+
 def test_nobody_leaves_twice_nor_for_one_who_leaves_nor_from_gpus_that_are_given() -> None:
     snapshot = observed(a_pair(guest_bound=1.3), (1.0, 2.0, np.nan), (90.0, 90.0, np.nan))
     for leaving in ([8], [1, 8]):

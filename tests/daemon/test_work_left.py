@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.learning.told_work import told_work
+from slurm_soda.daemon.learning.work_left import work_left
 from slurm_soda.daemon.sharing.observed_pairs import ALONE_FOR_S, LATE_S
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
@@ -42,7 +42,7 @@ def tell(store: Store, restart: int = 0, **values: Any) -> None:
 
 
 def left_of(store: Store, job: SlurmJob) -> tuple[float, float] | None:
-    work = told_work(store, [job], lambda _job: KIND).get(7)
+    work = work_left(store, [job], lambda _job: KIND).get(7)
     return None if work is None else (work.left, work.each.value)
 
 

@@ -14,7 +14,7 @@ from slurm_soda.policies.sharing.job_kinds import Estimate, Source
 from slurm_soda.slurm_ext.client import SlurmJob
 
 
-def told_work(
+def work_left(
     store: Store, jobs: Iterable[SlurmJob], iteration_s: Callable[[SlurmJob], Estimate | None]
 ) -> dict[int, IterationWork]:
     """What is left of jobs by their own word, by id: of running ones from where they are, of requeued ones from where they
