@@ -34,6 +34,7 @@ from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest

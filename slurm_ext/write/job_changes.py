@@ -256,16 +256,10 @@ def split_change(action: JoinGpus, job: SlurmJob) -> JobChange:
 
     Slurm splits an array where one of its tasks is changed (24.11). Nothing of the task is: it begins without a lift.
     """
-    task = re.split("[,-]", job.array_task)[0]
-    new = {ARRAY_TASK: task, "SiteFactor": "0"}
-    return JobChange(
-        job.job_id,
-        "order",
-        new,
-        {"SiteFactor": "0"},
-        f"task {task} becomes a job of its own: {action.reason}",
-        action.id,
-    )
+    first = re.match("[0-9]+", job.array_task)
+    task = first[0] if first else ""
+    reason = f"task {task} becomes a job of its own: {action.reason}"
+    return JobChange(job.job_id, "order", {ARRAY_TASK: task, "SiteFactor": "0"}, {"SiteFactor": "0"}, reason, action.id)
 
 
 def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:

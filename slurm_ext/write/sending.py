@@ -78,7 +78,7 @@ def _send_in_chunks(
 
 def _send_updates(client: SlurmClient, chunk: Sequence[JobChange]) -> list[JobChangeResult]:
     try:
-        answers = client.update([_update_of(change) for change in chunk])
+        answers = client.update([update_of(change) for change in chunk])
     except SlurmError as error:
         return [_failed(change, error) for change in chunk]
     return [
@@ -86,7 +86,8 @@ def _send_updates(client: SlurmClient, chunk: Sequence[JobChange]) -> list[JobCh
     ]
 
 
-def _update_of(change: JobChange) -> JobUpdate:
+def update_of(change: JobChange) -> JobUpdate:
+    """What is sent to Slurm for a change."""
     fields = {name: value for name, value in change.new.items() if name != ARRAY_TASK}
     return JobUpdate(change.job_id, tuple(fields.items()), change.new.get(ARRAY_TASK, ""))
 
