@@ -97,6 +97,9 @@ function M.modify(job_desc, job_rec, modify_uid, part_list)
     end
     if modify_uid ~= 0 then
         guarded(function()
+            if not guests.privileged(modify_uid) then
+                guests.note_change(job_rec)
+            end
             hints.modify(job_desc, job_rec)
             routes.rearrange(M.routes_path, job_desc, job_rec, modify_uid, hints.tag_of(job_rec.comment), part_list)
         end)

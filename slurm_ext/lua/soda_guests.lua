@@ -26,6 +26,14 @@ local PLACE_NUMBERS = {
 }
 -- What keeps a guest beside its hosts.
 local KEPT = { "req_nodes", "extra" }
+-- The words of scontrol for the fields of a request, as a record's undo= has them too.
+local WORDS = {
+    tres_per_node = "TresPerNode", tres_per_job = "TresPerJob", tres_per_task = "TresPerTask", tres_per_socket = "TresPerSocket",
+}
+local UNDO = ",undo="
+-- A change by somebody else bars the rewrite for so long: sodad may have read the job before it.
+local FRESH_S = 30
+local CHANGED = "the job has been changed since slurm-soda read it, which tries again"
 
 local slurm_uid
 
@@ -145,12 +153,59 @@ local function count_nodes(list)
     return count
 end
 
+-- When others than sodad changed which jobs: those of two spans of time, so that nothing grows.
+local recent, older, since = {}, {}, 0
+
+-- To be told of every change by somebody who is not privileged. Slurm (24.11, 26.05) does not tell lua whether a job may be
+-- requeued, on which nodes it must run, or how many tasks it has; who asked for something else a moment ago keeps it so.
+function M.note_change(job_rec)
+    local now = os.time()
+    if math.abs(now - since) >= FRESH_S then
+        recent, older, since = {}, math.abs(now - since) < 2 * FRESH_S and recent or {}, now
+    end
+    recent[job_rec.job_id or 0] = now
+end
+
+local function changed_lately(job_rec)
+    local job_id = job_rec.job_id or 0
+    local at = recent[job_id] or older[job_id]
+    return at ~= nil and math.abs(os.time() - at) < FRESH_S
+end
+
+-- Whether a job asks for what the record of the change says that it asked for. Of fields that the change leaves alone none may
+-- ask for GPUs. A rewrite without a record is an admin's own.
+local function is_as_read(job_desc, job_rec)
+    local record = job_desc.extra or ""
+    local before = job_rec.extra or ""
+    if record:sub(1, #RECORD_PREFIX) ~= RECORD_PREFIX or before == record then
+        return true
+    end
+    local _, mark = record:find(UNDO, 1, true)
+    if before ~= "" or not mark or #record > REQUEST_MAX_BYTES then
+        return false
+    end
+    local undo = ";" .. record:sub(mark + 1) .. ";"
+    for _, field in ipairs(REQUESTS) do
+        local now = job_rec[field] or ""
+        local known = undo:find(";" .. WORDS[field] .. "=", 1, true)
+        if known and not undo:find(";" .. WORDS[field] .. "=" .. now .. ";", known, true) then
+            return false
+        elseif not known and names(now, "gpu") then
+            return false
+        end
+    end
+    return true
+end
+
 -- Binds a job that a change makes a guest to the nodes that the change names; why it must be refused, or nil. Its owner may have
 -- changed it a moment ago, and one that may have more nodes than ReqNodeList names starts on others as well, on the same GPUs
 -- of theirs.
 function M.bind(job_desc, job_rec, shared_gres)
     if not any_names(job_desc, REQUESTS, shared_gres:lower()) then
         return nil
+    end
+    if not is_as_read(job_desc, job_rec) or changed_lately(job_rec) then
+        return "gres/" .. shared_gres .. ": " .. CHANGED
     end
     local nodes = count_nodes(job_desc.req_nodes or job_rec.req_nodes or "")
     local least = given(job_desc.min_nodes) and job_desc.min_nodes or job_rec.min_nodes or 1

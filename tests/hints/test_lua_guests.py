@@ -49,6 +49,10 @@ class Guard:
         refusal = self.site.soda[b"modify"](change, self.job({"user_id": 1000} | record), uid, None)
         return refusal, {key: change[key.encode()] for key in fields}
 
+    def later(self, seconds: int) -> None:
+        """Time passes."""
+        self.site.runtime.execute(b"local now = os.time() + ... os.time = function() return now end", seconds)
+
 
 @pytest.fixture(params=LUA_VERSIONS)
 def guard(request: pytest.FixtureRequest) -> Guard:
@@ -94,6 +98,56 @@ def test_a_guest_is_bound_to_the_nodes_that_are_named(
         assert b"must name all of the job's nodes" in (refusal or b"")
     else:
         assert (refusal, after) == (None, asks | ({} if most is None else {"max_nodes": most}))
+
+
+REWRITE = {"tres_per_node": b"gres/sharedgpu:g0:1", "req_nodes": b"n1", "extra": RECORD}
+AS_READ = {"job_id": 7, "tres_per_node": b"gres/gpu:1", "min_nodes": 1, "max_nodes": 1}
+BY_JOB = b"soda-guest:1,hosts=7,gpus=0,undo=TresPerJob=gres/gpu:a100:1;ReqNodeList=n[1-2]"
+BY_TASK = b"soda-guest:1,hosts=7,gpus=0,undo=TresPerTask=cpu=2,gres/gpu=1;TresPerNode=;ReqNodeList="
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "refused"),
+    [
+        ({}, {}, False),
+        ({"tres_per_node": b"gres/gpu:2"}, {}, True),
+        ({"tres_per_node": None}, {}, True),
+        ({"tres_per_job": b"gres/gpu:1"}, {}, True),
+        ({"tres_per_task": b"cpu=2"}, {}, False),
+        ({"extra": b"mine"}, {}, True),
+        ({"extra": b""}, {}, False),
+        ({"extra": RECORD, "tres_per_node": b"gres/sharedgpu:g0:1"}, {}, False),
+        ({"tres_per_node": None, "tres_per_job": b"gres/gpu:a100:1"}, {"extra": BY_JOB}, False),
+        ({"tres_per_node": None, "tres_per_job": b"gres/gpu:a100:2"}, {"extra": BY_JOB}, True),
+        ({"tres_per_job": b"gres/gpu:a100:1"}, {"extra": BY_JOB}, True),
+        ({"tres_per_node": None, "tres_per_task": b"cpu=2,gres/gpu=1"}, {"extra": BY_TASK}, False),
+        ({"tres_per_node": None, "tres_per_task": b"cpu=4,gres/gpu=1"}, {"extra": BY_TASK}, True),
+    ],
+)
+def test_a_job_that_asks_for_something_else_by_now_is_no_guest(
+    guard: Guard, record: dict[str, Any], change: dict[str, Any], refused: bool
+) -> None:
+    known = {key: value for key, value in (AS_READ | record).items() if value is not None}
+    refusal = guard.modify(known, 0, **REWRITE | change)[0]
+    assert (refusal is not None) == refused, refusal
+    assert not refused or b"has been changed" in (refusal or b"")
+
+
+def test_a_job_that_was_changed_a_moment_ago_is_no_guest_yet(guard: Guard) -> None:
+    """Slurm does not tell lua of requeue and nodes: whatever somebody else changes, sodad reads the job again first."""
+    assert guard.modify(AS_READ, requeue=0)[0] is None
+    assert b"has been changed" in (guard.modify(AS_READ, 0, **REWRITE)[0] or b"")
+    assert guard.modify(AS_READ | {"job_id": 8}, 0, **REWRITE)[0] is None
+    assert guard.modify(AS_READ, 0, tres_per_node=b"gres/gpu:1")[0] is None
+    guard.later(29)
+    assert b"has been changed" in (guard.modify(AS_READ, 0, **REWRITE)[0] or b"")
+    guard.later(60)
+    assert guard.modify(AS_READ, 0, **REWRITE)[0] is None
+
+
+def test_a_refused_change_counts_for_nothing(guard: Guard) -> None:
+    assert guard.modify(AS_READ, extra=RECORD)[0] is not None
+    assert guard.modify(AS_READ, 0, **REWRITE)[0] is None
 
 
 def test_a_site_names_its_own_resource(guard: Guard) -> None:
