@@ -233,8 +233,9 @@ function M.modify_refusal(job_desc, job_rec, shared_gres)
     end
     local leaving = any_given(job_desc, KEPT) or any_given(job_desc, REQUESTS)
     if moves(job_desc, job_rec) or leaving and not leaves(job_desc, job_rec, gres) then
+        local by = any_names(job_rec, { "tres_per_job" }, gres) and WORDS.tres_per_job or WORDS.tres_per_node
         return "the job is sent to GPUs that others hold: its nodes, size, partition, requeue and extra stay as they are until it asks for "
-            .. "GPUs of its own, by TresPerNode=gres/gpu:N alone"
+            .. "GPUs of its own, by " .. by .. "=gres/gpu:N alone"
     end
     for _, field in ipairs(KEPT) do
         if job_desc[field] ~= nil then

@@ -191,6 +191,22 @@ def test_an_owner_leaves_his_guest_where_it_is(guard: Guard, change: dict[str, A
     assert guard.modify({"tres_per_node": b"gres/gpu:1", "extra": RECORD, "partition": b"gpu"}, **change)[0] is None
 
 
+@pytest.mark.parametrize(
+    ("record", "word"),
+    [
+        (GUEST, b"TresPerNode"),
+        ({"tres_per_job": b"gres/sharedgpu:g0:1"}, b"TresPerJob"),
+        ({"tres_per_node": b"gres/gpu:1", "tres_fmt_req_str": b"cpu=1,gres/sharedgpu=1"}, b"TresPerNode"),
+    ],
+)
+def test_an_owner_is_told_a_way_out_that_is_taken(guard: Guard, record: dict[str, Any], word: bytes) -> None:
+    """Of one that asked by --gpus the record has the request of the whole job: the nodes' would come beside it."""
+    refusal = guard.modify(record, req_nodes=b"n2")[0]
+    assert b"by " + word + b"=gres/gpu:N alone" in (refusal or b"")
+    field = {b"TresPerNode": "tres_per_node", b"TresPerJob": "tres_per_job"}[word]
+    assert guard.modify(record, **{field: b"gres/gpu:1"})[0] is None
+
+
 @pytest.mark.parametrize("change", ALLOWED)
 def test_an_owner_may_do_what_moves_nobody(guard: Guard, change: dict[str, Any]) -> None:
     assert guard.modify(GUEST, **change) == (None, change)
