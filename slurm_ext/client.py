@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -94,6 +95,8 @@ class SlurmJob:
     """Submitted with sbatch. Slurm cannot requeue what salloc or srun started."""
     shared_gpus: int = 0
     """Of :attr:`gpus`, those that it has, or waits for, beside another job: then it is a guest there."""
+    exclusive: ExclusiveNodes = ExclusiveNodes.NOBODY
+    """From whom it keeps its nodes."""
 
     @property
     def array_rest(self) -> bool:

@@ -14,6 +14,7 @@ from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.codec import decode_comment
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.exclusive_nodes import EXCLUSIVE_FIELDS, ExclusiveNodes, parse_exclusive
 from slurm_soda.slurm_ext.read.host_ranges import check_ranges
 from slurm_soda.slurm_ext.read.hostlist import count_hosts
 from slurm_soda.slurm_ext.read.job_states import KNOWN_STATES
@@ -39,7 +40,7 @@ _FIELDS = (
     "QOS", "Name", "Comment", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit", "PriorityLong", "Nice",
     "RestartCnt", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "cpus-per-task", "NumTasks", "NodeList",
     "ReqNodes", "exit_code", "Dependency", "Requeue",
-    "BatchFlag",
+    "BatchFlag", *EXCLUSIVE_FIELDS,
 )  # fmt: skip
 _TASK_AT = 1
 _WIDTHS = {"Dependency": 60}
@@ -163,7 +164,17 @@ def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: 
         requeue=f["Requeue"] == "1",
         batch=f["BatchFlag"] == "1",
         shared_gpus=shared,
+        exclusive=_exclusive(f["OverSubscribe"], f["Exclusive"]),
     )
+
+
+@lru_cache
+def _exclusive(oversubscribe: str, exclusive: str) -> ExclusiveNodes:
+    """Nobody else fits beside a job of which that cannot be told."""
+    try:
+        return parse_exclusive(oversubscribe, exclusive, "a job")
+    except SlurmReplyError:
+        return ExclusiveNodes.ALL
 
 
 def _gpus_asked(f: Mapping[str, str], held: TrackableResources, tasks: int) -> int:
