@@ -42,6 +42,9 @@ class JoinChecks:
         for each in (job, *hosts):
             if not (partitions_share(each, settings) and consents(each, settings)):
                 return f"job {each.job_id} has not agreed to share" if each is not job else "it has not agreed to share"
+        for host in hosts:
+            if host.exclusive.whole_nodes or (host.exclusive.keeps_off and host.user != job.user):
+                return f"job {host.job_id} keeps its nodes from others (--exclusive)"
         if why := self.why_bound(job, steady_s):
             return why
         try:

@@ -33,7 +33,8 @@ from slurm_soda.policies.sharing.plan import SharingPlan, list_co_runners
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.read.job_states import policy_state
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
 from slurm_soda.slurm_ext.read.snapshot import can_be_parted
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -145,6 +146,7 @@ def describe_jobs(
         {name: set(name.split(",")) <= set(allowed) for name in lists}
         for allowed in (settings.partitions, settings.different_users)
     )
+    to_itself, to_its_user = _on_kept_nodes(records)
     site_bound = settings.max_slowdown or math.inf
     slowest = [record.hints.max_slowdown or site_bound for record in records]
     return SharingJobs(
@@ -153,13 +155,33 @@ def describe_jobs(
         batch=batch,
         sub_batch=batch,
         iterations=jobs.remaining_s / iteration_s,
-        shares=np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
+        shares=~to_itself
+        & np.array([share[record.partition] and consents(record, settings) for record in records], dtype=np.bool_),
         accumulates=np.array([record.hints.accumulates for record in records], dtype=np.bool_),
         max_slowdown=np.array(slowest, dtype=np.float64),
         requeueable=np.array([_can_be_requeued(record) for record in records], dtype=np.bool_),
-        meets_others=np.array([mixed[record.partition] for record in records], dtype=np.bool_),
+        meets_others=~to_its_user & np.array([mixed[record.partition] for record in records], dtype=np.bool_),
         revocable=np.array([can_be_parted(record) for record in records], dtype=np.bool_),
     )
+
+
+def _on_kept_nodes(records: Sequence[SlurmJob]) -> tuple[BoolColumn, BoolColumn]:
+    """Jobs on nodes that one of them keeps to itself, or from other users (``--exclusive``): beside them Slurm would never
+    start a guest, or none of theirs, whichever of the jobs there its host would be.
+    """
+    if not any(record.exclusive.keeps_off for record in records):
+        nobody = np.zeros(len(records), dtype=np.bool_)
+        return nobody, nobody
+    on = [
+        expand_hosts(record.node_names) if record.state not in ("PENDING", *ENDED_STATES) else () for record in records
+    ]
+    kept = [(record.exclusive, nodes) for record, nodes in zip(records, on, strict=True) if record.exclusive.keeps_off]
+    by_all = {name for exclusive, nodes in kept if exclusive.whole_nodes for name in nodes}
+    by_some = {name for _, nodes in kept for name in nodes}
+    to_itself, to_its_user = (
+        np.array([not names.isdisjoint(nodes) for nodes in on], dtype=np.bool_) for names in (by_all, by_some)
+    )
+    return to_itself, to_its_user
 
 
 def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_preemptions: int) -> ClusterSnapshot:

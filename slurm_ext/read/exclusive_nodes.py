@@ -34,6 +34,11 @@ class ExclusiveNodes(Enum):
         """The job gets all cores of its nodes."""
         return self in (ExclusiveNodes.ALL, ExclusiveNodes.TOPOLOGY)
 
+    @property
+    def keeps_off(self) -> bool:
+        """Some jobs cannot start on its nodes."""
+        return self is not ExclusiveNodes.NOBODY
+
 
 _BY_EXCLUSIVE = {one.value.upper(): one for one in ExclusiveNodes}
 _BY_OVERSUBSCRIBE = _BY_EXCLUSIVE | {

@@ -10,6 +10,7 @@ from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -90,6 +91,7 @@ class FakeJob:
     """GPUs of its node that it gets; empty: Slurm tells nobody which."""
     guest: bool = False
     """It gets them beside the job that holds them."""
+    exclusive: ExclusiveNodes = ExclusiveNodes.NOBODY
     never_starts: bool = False
     """For a reason that Slurm does not tell."""
     no_requeue: str = ""
@@ -367,5 +369,5 @@ class FakeSlurm:
             tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
             else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),
             hints=replace(job.hints, checkpoint_signal=job.checkpoint, checkpoint_grace_s=job.grace_s),
-            shared_gpus=job.gpus if job.guest else 0,
+            shared_gpus=job.gpus if job.guest else 0, exclusive=job.exclusive,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfile
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import HeldOnNode, SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
@@ -135,6 +136,38 @@ def test_who_can_be_a_guest_and_who_meets_whom(
     assert told[2] == "it has --cpus-per-gpu"
     daemon(**MODES["advise"]).run()
     assert not shared(seen[-1]).sharing.meets_others.any()
+
+
+@pytest.mark.parametrize("trap", ["the host", "another job of its owner"])
+@pytest.mark.parametrize(
+    ("exclusive", "shares", "meets"),
+    [
+        (ExclusiveNodes.NOBODY, True, True),
+        (ExclusiveNodes.USERS, True, False),
+        (ExclusiveNodes.MCS, True, False),
+        (ExclusiveNodes.ALL, False, False),
+        (ExclusiveNodes.TOPOLOGY, False, False),
+    ],
+)
+def test_a_node_that_is_kept_to_its_users_is_nobody_elses(
+    slurm: FakeSlurm,
+    daemon: Start,
+    seen: list[ClusterSnapshot],
+    trap: str,
+    exclusive: ExclusiveNodes,
+    shares: bool,
+    meets: bool,
+) -> None:
+    """Slurm would never start a guest of another user there, and hold it back from GPUs elsewhere."""
+    kept = [exclusive, ExclusiveNodes.NOBODY][:: 1 if trap == "the host" else -1]
+    slurm.submit(1, gpus=2, work_s=4000.0, hints=RESNET, devices=(0, 1), exclusive=kept[0])
+    slurm.submit(2, gpus=2, work_s=4000.0, hints=replace(RESNET, share=False), devices=(2, 3), exclusive=kept[1])
+    slurm.tick()
+    slurm.submit(3, gpus=2, work_s=50.0, hints=LM, user="bob", exclusive=exclusive)
+    daemon(**{**MODES["advise"], "sharing": {"partitions": ["main"], "different_users": ["main"]}}).run()
+    sharing = shared(seen[-1]).sharing
+    assert (bool(sharing.shares[0]), bool(sharing.meets_others[0])) == (shares, meets)
+    assert sharing.shares[2], "what waits keeps nobody off"
 
 
 NO_DEVICES = GpuDevices(np.zeros(1, np.int64), np.zeros(0), np.zeros(3, np.int64), np.zeros(0, np.int64))
