@@ -94,6 +94,7 @@ class DaemonState:
             for job_id, restart, at_s in refused_runs(session, at.now_s - REFUSALS_FOR_S):
                 preemptions.refused.note(job_id, restart, at.steady_since(at_s, REFUSALS_FOR_S))
             shares = OpenShares(settings.sharing, context.client, checks)
+            shares.pauses.most_revocations = settings.preemption.max_per_job
             shares.recall(session, at, None if before is None else before.shares)
             return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares)
 
@@ -102,6 +103,7 @@ class DaemonState:
         self.preemptions.settings = settings.preemption
         self.cpu_requests.settings = settings.cpu_fit
         self.shares.settings = settings.sharing
+        self.shares.pauses.most_revocations = settings.preemption.max_per_job
 
     def count_preemptions(self) -> None:
         """Preempted jobs that are back in the queue count one more."""

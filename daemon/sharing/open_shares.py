@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
@@ -15,7 +17,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.guest_reader import GuestReader, adopted_share
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share
-from slurm_soda.daemon.sharing.pair_pauses import EDITED, PairPauses
+from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import (
     RUNNING_STATES,
     SeenShare,
@@ -27,11 +29,17 @@ from slurm_soda.daemon.sharing.share_state import (
 )
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.daemon.store.shares import ended_shares, load_shares, parted_pairs
+from slurm_soda.daemon.store.shares import (
+    add_users,
+    count_revocations,
+    ended_shares,
+    load_shares,
+    parted_pairs,
+)
 from slurm_soda.policies.pipeline.actions import JoinGpus, ResizeRequest, RouteJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.shown_request import shown_request
@@ -111,16 +119,27 @@ class OpenShares:
 
     def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
         """Why a waiting job's request is not made that of a guest, whoever its host would be; empty if it may be."""
-        if self.pauses.is_edited(job.job_id, self._steady_s):
-            return EDITED
+        if why := self.pauses.why_no_guest(job.job_id, self._steady_s):
+            return why
         return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
 
     def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing."""
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
-        apart = tuple(self.pauses.standing(self._steady_s))
+        apart = tuple({*self.pauses.standing(self._steady_s), *self._apart_by_owners(snapshot)})
         return replace(snapshot, sharing=replace(snapshot.sharing, apart=apart))
+
+    def _apart_by_owners(self, snapshot: SharingSnapshot) -> Iterator[tuple[int, int]]:
+        """Pairs that would meet, of owners that do not share now."""
+        jobs, shares = snapshot.jobs, snapshot.sharing.shares
+        users = np.array(jobs.user)
+        for guest_user, host_user in self.pauses.owners_apart(self._steady_s):
+            waiting, running = (
+                jobs.job_id[shares & (users == user) & (jobs.state == state)].tolist()
+                for user, state in ((guest_user, JobState.PENDING), (host_user, JobState.RUNNING))
+            )
+            yield from ((min(pair), max(pair)) for pair in itertools.product(waiting, running))
 
     def advance(
         self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions
@@ -231,6 +250,7 @@ class OpenShares:
             phase="intended",
             created_s=at.now_s,
             deadline_s=at.steady_s + self.settings.start_within_s,
+            users=(job.user, *(jobs[host].user for host in action.hosts)),
             host_restarts={host: jobs[host].restarts for host in action.hosts},
             why=action.reason,
         )
@@ -261,7 +281,8 @@ class OpenShares:
         for share in taken:
             if not set(share.nodes).isdisjoint(action.nodes) and not set(share.record.gpus).isdisjoint(action.gpus):
                 return f"job {share.guest} has that place already"
-        return ""
+        why = (self.pauses.why_owners_apart(job.user, jobs[host].user, self._steady_s) for host in action.hosts)
+        return next(filter(None, why), "")
 
     def adopt(self, begun: Iterable[Share]) -> None:
         """Follow these from now on."""
@@ -292,8 +313,11 @@ class OpenShares:
         """As the store has it; ``before`` is what this process knew until now."""
         self.adopt(load_shares(session, at, self.settings.start_within_s))
         self.pauses.apart |= parted_pairs(session)
-        for share, ended_s in ended_shares(session, at.now_s - PAUSES_FOR_S):
+        ended = ended_shares(session, at.now_s - PAUSES_FOR_S)
+        add_users(session, [*self.by_guest.values(), *(share for share, _ in ended)])
+        for share, ended_s in ended:
             self.pauses.note(share, at.steady_since(ended_s, PAUSES_FOR_S))
+        self.pauses.revoked = count_revocations(session)
         if before is None:
             return
         for guest, known in before.by_guest.items():

@@ -1,9 +1,15 @@
-"""Pairs that did not come about, or fell apart at once: not tried again before a pause that doubles."""
+"""Pairs that did not come about, or fell apart at once, and guests that lost their places, whoever their hosts were: not
+tried again before a pause that doubles.
+
+A host's owner makes new job ids as he likes, so a pause of the pair alone would bound nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from slurm_soda.daemon.sharing.share_state import FAILED_ENDS, Share
 
@@ -15,7 +21,13 @@ SHORT_RUN_S = 60.0
 ANY_HOST = 0
 """Stands for all hosts: who edits the request of a guest does not want it to be one."""
 
+ANYBODY = -1
+"""Stands for all hosts too: a guest that came to nothing beside some of them."""
+
 EDITED = "its request was changed while it waited as a guest"
+
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +41,12 @@ class PairPauses:
     """Kept in memory; a restarted daemon notes again what the store has. All instants are the steady clock's."""
 
     _by_pair: dict[tuple[int, int], _Pause] = field(default_factory=dict)
+    _by_owners: dict[tuple[str, str], _Pause] = field(default_factory=dict)
+    """By owner of the guest and of the host, where a guest lost its place soon after its start."""
+    revoked: Counter[int] = field(default_factory=Counter)
+    """How often a guest lost its place, by job id."""
+    most_revocations: int = 0
+    """A guest that lost its place so often is nobody's any more; 0: no bound."""
     apart: set[tuple[int, int]] = field(default_factory=set)
     """Pairs that an observed slowdown has parted, the smaller id first: never again."""
 
@@ -38,27 +56,63 @@ class PairPauses:
             self.apart |= {(min(share.guest, host), max(share.guest, host)) for host in share.hosts}
         elif share.end in ("owner", "withdrawn"):
             self._by_pair[share.guest, ANY_HOST] = _Pause(1, steady_s + MAX_PAUSE_S)
-        elif share.end in FAILED_ENDS or (share.end == "revoked" and _was_short(share)):
-            for host in share.hosts:
-                self._lengthen((share.guest, host), steady_s)
+        elif share.end in FAILED_ENDS or share.end == "revoked":
+            self._note_vain(share, steady_s)
+
+    def _note_vain(self, share: Share, steady_s: float) -> None:
+        self.revoked[share.guest] += share.end == "revoked"
+        waited_s = (share.ended_s or 0.0) - share.created_s if share.end == "not-started" else 0.0
+        _lengthen(self._by_pair, (share.guest, ANYBODY), steady_s, first_s=waited_s)
+        if share.end == "revoked" and not _was_short(share):
+            return
+        for host in share.hosts:
+            _lengthen(self._by_pair, (share.guest, host), steady_s)
+        if share.end == "revoked":
+            for owners in {(share.users[0], other) for other in share.users[1:] if other != share.users[0]}:
+                _lengthen(self._by_owners, owners, steady_s)
+
+    def why_no_guest(self, guest: int, steady_s: float) -> str:
+        """Why a job is not to be a guest now, whoever its host would be; empty: it may."""
+        if self.is_edited(guest, steady_s):
+            return EDITED
+        if 0 < self.most_revocations <= self.revoked[guest]:
+            return (
+                f"it lost its place as a guest {self.revoked[guest]} times, and a job is sent away no more than "
+                f"{self.most_revocations} times (preemption.max_per_job)"
+            )
+        pause = self._by_pair.get((guest, ANYBODY))
+        if pause is not None and steady_s < pause.until_s:
+            return f"it came to nothing as a guest {_told(pause.times)}; the pause after each time is twice as long"
+        return ""
+
+    def why_owners_apart(self, guest_user: str, host_user: str, steady_s: float) -> str:
+        """Why a user's jobs are not to be guests of another's now; empty: they may."""
+        pause = self._by_owners.get((guest_user, host_user))
+        if pause is None or steady_s >= pause.until_s:
+            return ""
+        return f"jobs of {guest_user} lost their places beside {host_user}'s {_told(pause.times)}, soon after they started"
+
+    def owners_apart(self, steady_s: float) -> set[tuple[str, str]]:
+        """Owners of guests and hosts that do not share now."""
+        return {owners for owners, pause in self._by_owners.items() if steady_s < pause.until_s}
 
     def why_not(self, guest: int, hosts: Collection[int], steady_s: float) -> str:
         """Why these do not share now; empty: they may."""
-        if self.is_edited(guest, steady_s):
-            return EDITED
+        if why := self.why_no_guest(guest, steady_s):
+            return why
         for host in hosts:
             if (min(guest, host), max(guest, host)) in self.apart:
                 return f"it was parted from job {host}, and is not put beside it again"
             pause = self._by_pair.get((guest, host))
             if pause is not None and steady_s < pause.until_s:
-                times = "once" if pause.times == 1 else f"{pause.times} times"
-                return f"it failed to share with job {host} {times}; next attempt in {pause.until_s - steady_s:.0f} s"
+                next_s = pause.until_s - steady_s
+                return f"it failed to share with job {host} {_told(pause.times)}; next attempt in {next_s:.0f} s"
         return ""
 
     def standing(self, steady_s: float) -> list[tuple[int, int]]:
         """Pairs that do not share now, the smaller id first."""
         paused = {(min(pair), max(pair)) for pair, pause in self._by_pair.items() if steady_s < pause.until_s}
-        return sorted(pair for pair in paused | self.apart if pair[0] != ANY_HOST)
+        return sorted(pair for pair in paused | self.apart if pair[0] > 0)
 
     def is_edited(self, guest: int, steady_s: float) -> bool:
         """Whether its request was changed while it waited as a guest, a short time ago."""
@@ -67,17 +121,24 @@ class PairPauses:
 
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget pairs of which one is no longer listed."""
-        if not (self._by_pair or self.apart):
+        if not (self._by_pair or self.revoked or self.apart):
             return
-        listed = {*job_ids, ANY_HOST}
+        listed = {*job_ids, ANY_HOST, ANYBODY}
+        self.revoked = Counter({guest: times for guest, times in self.revoked.items() if guest in listed})
         self._by_pair = {pair: pause for pair, pause in self._by_pair.items() if listed.issuperset(pair)}
         self.apart = {pair for pair in self.apart if listed.issuperset(pair)}
 
-    def _lengthen(self, pair: tuple[int, int], steady_s: float) -> None:
-        known = self._by_pair.get(pair)
-        times = 1 if known is None else known.times + 1
-        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
-        self._by_pair[pair] = _Pause(times, steady_s + pause_s)
+
+def _lengthen(pauses: dict[_Key, _Pause], key: _Key, steady_s: float, *, first_s: float = FIRST_PAUSE_S) -> None:
+    """Pause again, twice as long; what has done well for the longest pause begins anew."""
+    known = pauses.get(key)
+    times = known.times + 1 if known is not None and steady_s < known.until_s + MAX_PAUSE_S else 1
+    pause_s = min(max(first_s, FIRST_PAUSE_S) * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
+    pauses[key] = _Pause(times, steady_s + pause_s)
+
+
+def _told(times: int) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def _was_short(share: Share) -> bool:

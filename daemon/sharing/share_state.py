@@ -46,6 +46,8 @@ class Share:
     created_s: float
     deadline_s: float
     """When a guest that still waits is given its own request back; by the steady clock."""
+    users: tuple[str, ...] = ()
+    """Owners of the guest and of its hosts, the guest's first; empty where nobody knows."""
     host_restarts: Mapping[int, int] = field(default_factory=dict)
     """Restart counts of its hosts' runs."""
     started_s: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -10,6 +11,8 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.sharing.share_state import Share, ShareEnd, SharePhase
+from slurm_soda.daemon.store.id_lists import split_list
+from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 
@@ -57,6 +60,26 @@ def ended_shares(session: Session, since_s: float) -> list[tuple[Share, float]]:
     """Shares that ended since an instant, oldest first, with the instant."""
     query = select(ShareRow).where(ShareRow.ended_s >= since_s).order_by(ShareRow.id)
     return [(_share(row, 0.0), row.ended_s or 0.0) for row in session.scalars(query)]
+
+
+def count_revocations(session: Session) -> Counter[int]:
+    """How often guests lost their places, by job id; of an id that Slurm gave anew only the newest job's."""
+    query = select(ShareRow.guest, func.count()).where(ShareRow.end == "revoked")
+    counted = session.execute(query.group_by(ShareRow.guest, ShareRow.submit_s).order_by(ShareRow.submit_s))
+    return Counter({guest: times for guest, times in counted})  # noqa: C416 - the newest submission's is the last
+
+
+def add_users(session: Session, shares: Iterable[Share]) -> None:
+    """Say whose the jobs of these shares are, where the store knows all of them."""
+    known = list(shares)
+    ids = {job_id for share in known for job_id in (share.guest, *share.hosts)}
+    users: dict[int, str] = {}
+    for part in split_list(sorted(ids)):
+        rows = select(Job.job_id, Job.user).where(Job.job_id.in_(part)).order_by(Job.submit_s)
+        users |= {job_id: user for job_id, user in session.execute(rows)}  # noqa: C416 - the newest job of an id is the last
+    for share in known:
+        if users.keys() >= {share.guest, *share.hosts}:
+            share.users = tuple(users[job_id] for job_id in (share.guest, *share.hosts))
 
 
 def newest_share(session: Session) -> int:

@@ -23,6 +23,8 @@ class SharingSlurm(FakeSlurm):
     drained = False
     held = False
     """No guest starts, for a reason that Slurm does not tell."""
+    only_guests: frozenset[int] = frozenset()
+    """Jobs that start as guests alone: others are always before them."""
 
     def submit(self, job_id: int, *, gpus: int = 1, work_s: float = 100.0, **more: object) -> FakeJob:
         more = {"hints": CONSENTS, "checkpoint": None, "memory_per_cpu_mib": 1000} | more
@@ -53,7 +55,8 @@ class SharingSlurm(FakeSlurm):
             job.guest = "sharedgpu" in job.other_gres
             job.devices = tuple(map(int, _SHARED.findall(job.other_gres)))
             seats = {at for other in self._holding() if other.guest for at in other.devices}
-            job.never_starts = self.drained or (job.guest and (self.held or not seats.isdisjoint(job.devices)))
+            vain = self.held or not seats.isdisjoint(job.devices) if job.guest else job.job_id in self.only_guests
+            job.never_starts = self.drained or vain
         super()._schedule()
         self._place()
 

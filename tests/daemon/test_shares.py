@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.sharing.pair_pauses import PairPauses
+from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
+from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
@@ -15,6 +20,10 @@ from tests.daemon.sharing_slurm import SharingSlurm
 __all__ = ["told"]
 OWN = ("gres/gpu:2", "", "")
 PAIR = {2: ((1,), (0, 1))}
+REVOKED = Share(
+    guest=2, submit_s=0.0, restart=0, nodes=("n1",), record=GuestRecord((1,), (0,)), wrote={}, phase="over", created_s=0.0,
+    deadline_s=0.0, users=("bob", "alice"), started_s=1.0, end="revoked", ended_s=2.0,
+)  # fmt: skip
 
 
 def joined(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
@@ -218,3 +227,87 @@ def test_who_has_not_agreed_is_not_joined(fresh_store: Path, told: JoinAsTold) -
         assert slurm.requests()[2] == OWN
         assert shares(daemon) == []
         assert "not agreed to share" in daemon.job(2).note["shares"]["refused"]
+
+
+SITE = {"sharing": {"partitions": ["main"], "different_users": ["main"]}, "preemption": {"max_per_job": 4}}
+
+
+def hosts_leave(slurm: SharingSlurm, daemon: Daemon, told: JoinAsTold, host: int, *, runs_s: float, times: int) -> int:
+    """The owner of the host submits it again before he cancels it, over and over; gives the last one's id."""
+    for _ in range(times):
+        following = max(host, 9_999) + 1
+        slurm.submit(following, gpus=4, work_s=1e6, priority=10_000)
+        told.wanted = {guest: ((host,), gpus) for guest, (_, gpus) in told.wanted.items()}
+        daemon.follow(runs_s)
+        slurm._finish(slurm.all[host], "CANCELLED", "0:15", slurm.clock.now_s())
+        daemon.follow(6)
+        host = following
+    told.wanted = {guest: ((host,), gpus) for guest, (_, gpus) in told.wanted.items()}
+    daemon.run()
+    return host
+
+
+def of_bob(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
+    """Beside the host of alice waits a guest of bob's."""
+    slurm, told.wanted = cluster(), dict(PAIR)
+    slurm.all[1].work_s = slurm.all[2].work_s = 1e6
+    slurm.all[2].user, slurm.only_guests = "bob", frozenset({2})
+    return slurm, sodad(slurm, path, **SITE)
+
+
+@pytest.mark.parametrize(("runs_s", "times"), [(4.0, 12), (90.0, 5)])
+def test_hosts_that_leave_do_not_send_a_guest_away_without_end(
+    fresh_store: Path, told: JoinAsTold, runs_s: float, times: int
+) -> None:
+    slurm, daemon = of_bob(fresh_store, told)
+    last = hosts_leave(slurm, daemon, told, 1, runs_s=runs_s, times=times)
+    assert 2 <= slurm.all[2].restarts <= 4
+    last = hosts_leave(slurm, sodad(slurm, fresh_store, **SITE), told, last, runs_s=90.0, times=3)
+    assert slurm.all[2].restarts == 4
+    daemon = sodad(slurm, fresh_store, **SITE)
+    hosts_leave(slurm, daemon, told, last, runs_s=90.0, times=1)
+    assert slurm.all[2].restarts == 4
+    assert "preemption.max_per_job" in daemon.job(2).note["shares"]["refused"]
+
+
+def test_users_whose_hosts_leave_at_once_do_the_same_to_no_other_job_of_that_user(
+    fresh_store: Path, told: JoinAsTold
+) -> None:
+    slurm, daemon = of_bob(fresh_store, told)
+    last = hosts_leave(slurm, daemon, told, 1, runs_s=4.0, times=8)
+    slurm.submit(200, gpus=2, work_s=1e6, user="bob")
+    slurm.submit(201, gpus=2, work_s=1e6, user="carol")
+    told.wanted = {200: ((last,), (0, 1)), 201: ((last,), (2, 3))}
+    for restarted in (False, True):
+        daemon = sodad(slurm, fresh_store, **SITE) if restarted else daemon
+        daemon.run()
+        assert slurm.requests()[200] == OWN
+        assert "jobs of bob lost their places beside alice's" in daemon.job(200).note["shares"]["refused"]
+    assert slurm.all[201].guest
+
+
+def test_owners_that_do_not_share_are_told_apart_to_the_policy() -> None:
+    pauses, guest = PairPauses(), lambda at: replace(REVOKED, guest=at)
+    for at in range(3):
+        pauses.note(guest(at + 10), 0.0)
+    assert pauses.owners_apart(3.0) == {("bob", "alice")}
+    assert pauses.owners_apart(4.0) == set()
+    pauses.note(replace(guest(20), users=("alice", "alice")), 5.0)
+    assert pauses.owners_apart(5.0) == set()
+
+
+def test_a_guest_that_never_starts_is_pinned_less_and_less_whoever_its_hosts_are(
+    fresh_store: Path, told: JoinAsTold
+) -> None:
+    slurm = SharingSlurm(FakeClock())
+    for host in (1, 3):
+        slurm.submit(host, gpus=2, work_s=1e6)
+    slurm.tick()
+    slurm.submit(2, gpus=2, work_s=60.0)
+    slurm.held, pinned = True, 0
+    daemon = sodad(slurm, fresh_store)
+    for second in range(400):
+        told.wanted = {2: [((1,), (0, 1)), ((3,), (2, 3))][second // 31 % 2]}
+        daemon.follow(1)
+        pinned += slurm.all[2].guest
+    assert 60 < pinned < 150, "30 s before pauses of 30, 60, 120 and 240 s"
