@@ -116,6 +116,8 @@ class SharingJobs:
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
+        manual_joins: guests and hosts, by id, of whom an admin said that they shall share.
+        manual_partings: running guests, by id, that shall leave their hosts by an admin's word.
         meets_others: its site lets it be on a GPU with jobs of other users that have this too, whatever the mechanism says;
             left out, no job may.
         obstacle: index into ``obstacles``, why a job's request cannot be made that of a guest; -1 where it can; left out,
@@ -136,6 +138,8 @@ class SharingJobs:
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
     together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     apart: tuple[tuple[JobId, JobId], ...] = ()
+    manual_joins: tuple[tuple[JobId, JobId], ...] = ()
+    manual_partings: tuple[JobId, ...] = ()
     meets_others: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     obstacle: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     obstacles: tuple[Sentence, ...] = ()

@@ -1,0 +1,174 @@
+"""The stage that adds what an admin wants shared to a plan, whatever policy made it, and says what cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision, start_all_the_same
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+
+BY_HAND = "by hand"
+"""Who wanted it, in reasons."""
+_REGARDLESS = "starts now: an admin wants it, whether that ends earlier on average or not"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinByHand:
+    """Puts the guests of :attr:`.SharingJobs.manual_joins` onto GPUs of their hosts, as a policy that shares would.
+
+    Bounds, memory and consent hold as for any policy; only whether it pays is the admin's own business. What policy and
+    admin want of the same job is the policy's where the job starts on GPUs of its own.
+    """
+
+    name: str = "join by hand"
+
+    def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+        """The plan with those who can join, and with why others cannot in :attr:`.SharingPlan.refused_joins`."""
+        if not isinstance(snapshot, SharingSnapshot) or not snapshot.sharing.manual_joins:
+            return plan
+        hosts: dict[int, list[int]] = {}
+        for guest, host in snapshot.sharing.manual_joins:
+            hosts.setdefault(guest, []).append(host)
+        seats = _Seats(snapshot, plan)
+        found: dict[int, _Seat] = {}
+        refused: dict[int, str] = {}
+        for guest, beside in hosts.items():
+            if seats.has_one(guest):
+                continue
+            seat = seats.find(guest, beside)
+            if isinstance(seat, str):
+                refused[guest] = seat
+            else:
+                found[guest] = seat
+        return _with_seats(snapshot, plan, found, refused)
+
+
+class _Seat(NamedTuple):
+    """Where a guest goes."""
+
+    devices: tuple[int, ...]
+    pieces: tuple[NodeAllocation, ...]
+    decision: SharingDecision
+
+
+class _Seats:
+    """What is left for guests beside what the plan gives to others."""
+
+    def __init__(self, snapshot: SharingSnapshot, plan: Plan) -> None:
+        self._snapshot, self._plan = snapshot, plan
+        self._placing = PlacementPass(snapshot)
+        self._occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
+        self._view = InterferenceView(snapshot, self._occupancy)
+        self._rows = dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
+        devices = plan.devices if isinstance(plan, SharingPlan) else {}
+        for job_id in plan.starts.tolist():
+            pieces = plan.places.get(job_id, ())
+            if job_id in devices:
+                claim = self._occupancy.take(devices[job_id], pieces)
+            else:
+                self._occupancy.take_empty(pieces)
+                claim = JobPlacement(list(pieces), at_once=True)
+            self._placing.free_capacity.hold(claim)
+
+    def has_one(self, guest: int) -> bool:
+        """Whether it is a guest already, or is made one by the policy."""
+        row = self._rows.get(guest)
+        if row is None:
+            return False
+        given = self._plan.devices.get(guest, ()) if isinstance(self._plan, SharingPlan) else ()
+        held = self._snapshot.devices.held.tolist() if given else []
+        return bool(len(self._snapshot.devices.guest_on(row))) or not set(given).isdisjoint(held)
+
+    def find(self, guest: int, hosts: Sequence[int]) -> _Seat | str:
+        """Its GPUs, which it takes, or why there are none."""
+        problem = next(self._problems(guest, hosts), "")
+        if problem:
+            return problem
+        row, host_rows = self._rows[guest], [self._rows[host] for host in hosts]
+        shape = self._placing.demand.shapes[int(self._placing.demand.code[row])]
+        wanted = [device for host in host_rows for device in self._snapshot.devices.of(host).tolist()]
+        picked = self._occupancy.pick(row, shape, wanted)
+        if picked is None and len(wanted) < int(self._snapshot.jobs.gpus[row]):
+            picked = self._occupancy.pick(
+                row, shape, [*wanted, *self._occupancy.free(self._occupancy.classes.mask(shape))]
+            )
+        if picked is None:
+            return self._refuse_devices(row, wanted)
+        devices, pieces = picked
+        decision = start_all_the_same(self._view.judge(row, devices), _REGARDLESS)
+        if not decision.share:
+            return next(trial.refused for trial in decision.trials)
+        self._placing.free_capacity.hold(self._occupancy.take(devices, pieces))
+        return _Seat(tuple(devices), tuple(pieces), decision)
+
+    def _problems(self, guest: int, hosts: Sequence[int]) -> Iterator[str]:
+        """What is wrong whichever GPUs it would get."""
+        jobs, plan = self._snapshot.jobs, self._plan
+        row = self._rows.get(guest)
+        if row is None or jobs.state[row] != JobState.PENDING or not jobs.gpus[row]:
+            yield "it does not wait for GPUs, or something else holds it back"
+            return
+        if guest in plan.starts:
+            yield "it starts on GPUs of its own"
+        if plan.notes.of(guest).verdict == JobVerdict.WAIT_FOR_PREEMPTION:
+            yield "others are preempted for it, so that it starts on GPUs of its own"
+        for host in hosts:
+            at = self._rows.get(host)
+            if at is None or jobs.state[at] != JobState.RUNNING or not len(self._snapshot.devices.of(at)):
+                yield f"job {host} does not run on GPUs"
+            elif self._view.kind(at) is None:
+                yield f"nobody knows the model of job {host}"
+            elif not math.isfinite(self._view.left_s(at)):
+                yield f"nobody knows how long job {host} will run"
+        if self._view.kind(row) is None:
+            yield f"nobody knows the model of job {guest}"
+        if not math.isfinite(jobs.remaining_s[row]):
+            yield "nobody knows how long it will run"
+
+    def _refuse_devices(self, row: int, wanted: Sequence[int]) -> str:
+        """Why it gets none of these GPUs."""
+        rules, jobs_on = self._occupancy.guest_rules, self._occupancy.jobs_on
+        told = (rules.refuse_device(row, device, jobs_on[device]) for device in wanted)
+        first = next(filter(None, told), "") or rules.refuse(row, wanted, jobs_on.__getitem__)
+        return first or "too few GPUs, CPUs or MiB of memory are left for it there"
+
+
+def _with_seats(snapshot: SharingSnapshot, plan: Plan, found: dict[int, _Seat], refused: dict[int, str]) -> SharingPlan:
+    """The plan in which these start first."""
+    base = (
+        plan
+        if isinstance(plan, SharingPlan)
+        else SharingPlan(**{one.name: getattr(plan, one.name) for one in fields(Plan)})
+    )
+    first = np.array(list(found), dtype=np.int64)
+    starts, order = (
+        np.concatenate((first, told[~np.isin(told, first)])).astype(np.int64) for told in (plan.starts, plan.order)
+    )
+    verdict = plan.notes.verdict.copy()
+    verdict[np.isin(plan.notes.job_id, first)] = JobVerdict.START
+    batch = {guest: int(snapshot.sharing.batch[snapshot.jobs.row(guest)]) for guest in found}
+    sizes = {guest: seat.decision.chosen.sub_batch for guest, seat in found.items() if seat.decision.chosen is not None}
+    return replace(
+        base,
+        starts=starts,
+        order=order,
+        notes=replace(plan.notes, verdict=verdict),
+        places={**{guest: seat.pieces for guest, seat in found.items()}, **plan.places},
+        devices={**{guest: seat.devices for guest, seat in found.items()}, **base.devices},
+        sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 1 < batch[guest] > size}},
+        decisions={**base.decisions, **{guest: seat.decision for guest, seat in found.items()}},
+        refused_joins={**base.refused_joins, **refused},
+    )
