@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.tables.sharing import ShareRow
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.sodactl import output
 
 MOST_PAST = 3
@@ -21,6 +24,15 @@ def list_share_reasons(job_id: int, shares: Sequence[ShareRow]) -> Iterator[str]
         yield _past(share)
     if len(past) > MOST_PAST:
         yield f"It was a guest, or was to be one, {len(past) - MOST_PAST} times more before."
+
+
+def unsaved_s(view: JobDetailView, record: SlurmJob, now_s: float) -> float | None:
+    """How long a running job has run since it last saved its state, as far as it tells; else since its start. ``None``: nobody
+    knows since when it runs.
+    """
+    saved = [row.saved_s for row in view.progress if row.restart == record.restarts and row.saved_s is not None]
+    since_s = max(saved, default=record.start_s)
+    return max(now_s - since_s, 0.0) if math.isfinite(since_s) else None
 
 
 def _place(share: ShareRow) -> str:

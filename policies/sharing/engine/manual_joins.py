@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+
+T = TypeVar("T")
 
 BY_HAND = "by hand"
 """Who wanted it, in reasons."""
@@ -46,7 +48,7 @@ class JoinByHand:
         found: dict[int, _Seat] = {}
         refused: dict[int, str] = {}
         for guest, beside in hosts.items():
-            if seats.has_one(guest):
+            if seats.is_guest(guest):
                 continue
             seat = seats.find(guest, beside)
             if isinstance(seat, str):
@@ -74,7 +76,11 @@ class _Seats:
         self._view = InterferenceView(snapshot, self._occupancy)
         self._rows = dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
         devices = plan.devices if isinstance(plan, SharingPlan) else {}
-        for job_id in plan.starts.tolist():
+        held, wanted = frozenset(snapshot.devices.held.tolist()), {guest for guest, _ in snapshot.sharing.manual_joins}
+        joining = {job_id for job_id, given in devices.items() if job_id in wanted and not held.isdisjoint(given)}
+        self._starts = frozenset(plan.starts.tolist()) - joining
+        """Those of the plan that stay: whose guest a job is, an admin knows better than the policy."""
+        for job_id in (one for one in plan.starts.tolist() if one in self._starts):
             pieces = plan.places.get(job_id, ())
             if job_id in devices:
                 claim = self._occupancy.take(devices[job_id], pieces)
@@ -83,14 +89,10 @@ class _Seats:
                 claim = JobPlacement(list(pieces), at_once=True)
             self._placing.free_capacity.hold(claim)
 
-    def has_one(self, guest: int) -> bool:
-        """Whether it is a guest already, or is made one by the policy."""
+    def is_guest(self, guest: int) -> bool:
+        """Whether it has its seat already."""
         row = self._rows.get(guest)
-        if row is None:
-            return False
-        given = self._plan.devices.get(guest, ()) if isinstance(self._plan, SharingPlan) else ()
-        held = self._snapshot.devices.held.tolist() if given else []
-        return bool(len(self._snapshot.devices.guest_on(row))) or not set(given).isdisjoint(held)
+        return row is not None and len(self._snapshot.devices.guest_on(row)) > 0
 
     def find(self, guest: int, hosts: Sequence[int]) -> _Seat | str:
         """Its GPUs, which it takes, or why there are none."""
@@ -121,7 +123,7 @@ class _Seats:
         if row is None or jobs.state[row] != JobState.PENDING or not jobs.gpus[row]:
             yield "it does not wait for GPUs, or something else holds it back"
             return
-        if guest in plan.starts:
+        if guest in self._starts:
             yield "it starts on GPUs of its own"
         if plan.notes.of(guest).verdict == JobVerdict.WAIT_FOR_PREEMPTION:
             yield "others are preempted for it, so that it starts on GPUs of its own"
@@ -166,9 +168,13 @@ def _with_seats(snapshot: SharingSnapshot, plan: Plan, found: dict[int, _Seat], 
         starts=starts,
         order=order,
         notes=replace(plan.notes, verdict=verdict),
-        places={**{guest: seat.pieces for guest, seat in found.items()}, **plan.places},
-        devices={**{guest: seat.devices for guest, seat in found.items()}, **base.devices},
+        places={guest: seat.pieces for guest, seat in found.items()} | _others(plan.places, found),
+        devices={guest: seat.devices for guest, seat in found.items()} | _others(base.devices, found),
         sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 1 < batch[guest] > size}},
         decisions={**base.decisions, **{guest: seat.decision for guest, seat in found.items()}},
         refused_joins={**base.refused_joins, **refused},
     )
+
+
+def _others(told: Mapping[int, T], found: Collection[int]) -> dict[int, T]:
+    return {job_id: value for job_id, value in told.items() if job_id not in found}

@@ -133,7 +133,7 @@ def _parted_by_hand(snapshot: SharingSnapshot, pairs: _Pairs) -> dict[int, Preem
     parted: dict[int, PreemptJob] = {}
     for job_id in snapshot.sharing.manual_partings:
         row = snapshot.jobs.row(job_id)
-        if pairs.may_be_parted(row):
+        if snapshot.jobs.state[row] == JobState.RUNNING and pairs.may_be_parted(row):
             others = tuple(sorted(int(snapshot.jobs.job_id[one]) for one in pairs.co_runners(row)))
             parted[row] = PreemptJob(job_id, (), "by hand: it shall not share any more", parted_from=others)
     return parted
