@@ -14,6 +14,7 @@ from slurm_soda.daemon.store.shares import parted_pairs
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.pipeline.actions import JoinGpus
 from slurm_soda.policies.pipeline.stages import pipeline_of
+from slurm_soda.policies.pools.stages.membership import members_of
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot_file.document import SnapshotDump
@@ -126,13 +127,11 @@ def _sharing_snapshot(site: SiteAccess, dump: SnapshotDump) -> SharingSnapshot:
     settings = site.settings.sharing
     if not settings.partitions:
         raise SodaError(
-            "sharing.partitions is empty, so no GPUs are shared here; name the partition in [sharing] of soda.toml and reload "
-            "sodad: docs/sharing.md"
+            "sharing.partitions is empty, so no GPUs are shared here; name the partition in [sharing] of soda.toml and "
+            "reload sodad: docs/sharing.md"
         )
-    pools = why_pools_exclude(settings, pools_in_force=True)
-    raise SodaError(
-        f"sodad sees no GPUs that could be shared: `sodactl status` and its log say why; with pools, {pools}"
-    )
+    pools = why_pools_exclude(settings, pools_in_force=members_of(dump.snapshot) is not None)
+    raise SodaError(pools or "sodad cannot tell which GPUs could be shared; its log says why (sharing-not-seen)")
 
 
 def _as_if_asked(store: Store, snapshot: SharingSnapshot, guest: int, hosts: Sequence[int]) -> SharingSnapshot:

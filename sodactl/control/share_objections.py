@@ -17,34 +17,56 @@ _CONSENT = (
     "its owner submits it with --soda-share=yes; or the site says consent_by_default = true in [sharing] of soda.toml"
 )
 _REMEDIES = (
-    ("was parted from job", "name another host: what was observed of this pair broke a bound, or an admin parted it, or its last "
-     "attempts failed and are repeated after a pause (sodactl shares)"),
+    (
+        "was parted from job",
+        "name another host: what was observed of this pair broke a bound, or an admin parted it, or its last attempts "
+        "failed and are repeated after a pause (sodactl shares)",
+    ),
     ("places are taken", "name another host, or send its guest back first (sodactl unshare)"),
     ("in the same decision", "ask again in the next cycle"),
-    ("nobody can join others on GPU", "the node must be up and have sharedgpu on that GPU free (scontrol show node)"),
-    ("cannot be requeued", "only a batch job of one piece with Requeue=1 can be a guest: scontrol update jobid=JOB Requeue=1"),
-    ("pass a limit", "raise or remove the limit on gres/gpu or billing, or give it on gres/sharedgpu as well (sacctmgr)"),
+    ("nobody can join others on GPU", "the node must be up, and sharedgpu of that GPU free (scontrol show node)"),
+    (
+        "cannot be requeued",
+        "only a batch job of one piece can be a guest; with --no-requeue: scontrol update Requeue=1",
+    ),
+    ("pass a limit", "raise or remove the limit on gres/gpu or billing (sacctmgr)"),
     ("its request was changed", "wait for an hour from the edit, or submit it anew"),
     ("it cannot be a guest", "submit it with --gres=gpu:N or --gpus=N, and without what is named here"),
-    ("a job of another user is there", "add the partition to different_users in [sharing] of soda.toml, or name a host of its user"),
+    (
+        "a job of another user is there",
+        "add the partition to different_users in [sharing] of soda.toml, or name a host of its user",
+    ),
     ("is a guest itself", "name its host instead"),
+    ("it is a guest already", "sodactl unshare sends it back first"),
     ("nobody knows the model", "submit it with --soda-model=NAME"),
-    ("how long", "give it a time limit (--time), or --soda-iterations"),
+    (
+        "nobody knows how long",
+        "submit it with --soda-iterations or a time limit (--time); a new job is predicted a cycle later",
+    ),
     ("how much they would slow", "sodactl profiles set MODEL xi VALUE --with OTHER, or wait until it is learned"),
-    ("MiB where", "name a host that leaves more GPU memory; --soda-accumulates lets a batch be cut"),
-    ("slows a job", "its owner allows more by a larger --soda-max-slowdown; the site's bound is max_slowdown in [sharing]"),
-    ("slow a job", "its owner allows more by a larger --soda-max-slowdown; better knowledge of the pair narrows what is expected"),
-    ("too few GPUs", "name a host with as many GPUs on one node, or several (--with twice); set DefMemPerCPU where jobs name "
-     "no memory"),
+    ("MiB where", "name a host that leaves more GPU memory; --soda-accumulates lets its batch be cut"),
+    ("slows a job", "its owner allows more by --soda-max-slowdown; the site's bound is max_slowdown in [sharing]"),
+    (
+        "slow a job",
+        "its owner allows more by --soda-max-slowdown; better knowledge of the pair narrows what is expected",
+    ),
+    (
+        "too few GPUs",
+        "name a host with as many GPUs, or several (--with repeated); set DefMemPerCPU where jobs name no memory",
+    ),
     ("will not do for it", "the host runs outside its partition, features or node list: name another"),
     ("make way for others", "the policy preempts the host: name another"),
     ("that nobody may pass", "let it share all its GPUs, or ask again when the job that is due has started"),
     ("something else of its request", "ask again in the next cycle"),
     ("on GPUs of its own", "nothing: it starts without sharing"),
-    ("does not wait for GPUs", "name a job that is PENDING, not held, and has no dependency left (squeue)"),
+    (
+        "does not wait for GPUs",
+        "name a job that is PENDING with GPUs, not held, and whose dependencies are fulfilled (squeue)",
+    ),
     ("does not run on GPUs", "name a job that is RUNNING with GPUs (squeue)"),
     ("not everybody allows sharing", _CONSENT),
-)  # fmt: skip
+)
+"""By words of a clause of the checks; the first that is found counts."""
 _OTHERWISE = "docs/sharing.md says what sharing needs"
 
 

@@ -32,8 +32,8 @@ def unshare(site: SiteAccess, *, as_json: bool, job_id: int, acts: bool) -> int:
     """Take a share back: JOB, a guest, waits again with its own request.
 
     A guest that waits gets its request back at once; one that runs saves its state first and is requeued. It is not put
-    beside the same hosts again, until `sodactl share` says so. Takes back a `sodactl share` that is not carried out yet, too.
-    Nothing is done without --yes. For root and SlurmUser, on the controller. Exit status: 0 if it can be done, else 1.
+    beside the same hosts again, until `sodactl share` says so. A `sodactl share` that is not carried out yet is taken back,
+    too. Nothing is done without --yes. For root and SlurmUser, on the controller. Exit status: 0 if it can be done, else 1.
 
     \b
     Examples:
@@ -104,8 +104,8 @@ def _find_pair(session: Session, job_id: int) -> _Pair:
 
 def _cannot_save(record: SlurmJob, lost_s: float | None) -> ShareObjection:
     why = (
-        f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad makes no job "
-        "lose work"
+        f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad makes no "
+        "job lose work"
         if is_revocable(record)
         else f"job {record.job_id} cannot be requeued"
     )
@@ -125,8 +125,8 @@ def _what_becomes_of(record: SlurmJob, pair: _Pair, lost_s: float | None) -> lis
         told = f"Job {record.job_id} waits to start beside job {hosts}; it would wait with its own request again."
     else:
         told = (
-            f"Job {record.job_id} runs beside job {hosts}. It would be asked to save its state, be requeued, and wait with its "
-            "own request again."
+            f"Job {record.job_id} runs beside job {hosts}. It would be asked to save its state, be requeued, and wait with "
+            "its own request again."
         )
     reasons = [told]
     if lost_s is not None:

@@ -27,8 +27,9 @@ def list_share_reasons(job_id: int, shares: Sequence[ShareRow]) -> Iterator[str]
 
 
 def unsaved_s(view: JobDetailView, record: SlurmJob, now_s: float) -> float | None:
-    """How long a running job has run since it last saved its state, as far as it tells; else since its start. ``None``: nobody
-    knows since when it runs.
+    """How long a running job has run since it last saved its state, as far as it tells; else since its start.
+
+    ``None``: nobody knows since when it runs.
     """
     saved = [row.saved_s for row in view.progress if row.restart == record.restarts and row.saved_s is not None]
     since_s = max(saved, default=record.start_s)

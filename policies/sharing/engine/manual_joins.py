@@ -14,7 +14,7 @@ from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision, start_all_the_same
-from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, jobs_on_devices
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -47,23 +47,27 @@ class JoinByHand:
         seats = _Seats(snapshot, plan)
         found: dict[int, _Seat] = {}
         refused: dict[int, str] = {}
+        decisions: dict[int, SharingDecision] = {}
         for guest, beside in hosts.items():
             if seats.is_guest(guest):
                 continue
             seat = seats.find(guest, beside)
-            if isinstance(seat, str):
-                refused[guest] = seat
+            if seat.refused:
+                refused[guest] = seat.refused
             else:
                 found[guest] = seat
-        return _with_seats(snapshot, plan, found, refused)
+            if seat.decision is not None:
+                decisions[guest] = seat.decision
+        return _with_seats(snapshot, plan, found, refused=refused, decisions=decisions)
 
 
 class _Seat(NamedTuple):
-    """Where a guest goes."""
+    """Where a guest goes, or why it cannot, with the arithmetic as far as it can be made."""
 
-    devices: tuple[int, ...]
-    pieces: tuple[NodeAllocation, ...]
-    decision: SharingDecision
+    refused: str
+    decision: SharingDecision | None = None
+    devices: tuple[int, ...] = ()
+    pieces: tuple[NodeAllocation, ...] = ()
 
 
 class _Seats:
@@ -94,11 +98,11 @@ class _Seats:
         row = self._rows.get(guest)
         return row is not None and len(self._snapshot.devices.guest_on(row)) > 0
 
-    def find(self, guest: int, hosts: Sequence[int]) -> _Seat | str:
+    def find(self, guest: int, hosts: Sequence[int]) -> _Seat:
         """Its GPUs, which it takes, or why there are none."""
         problem = next(self._problems(guest, hosts), "")
         if problem:
-            return problem
+            return _Seat(problem)
         row, host_rows = self._rows[guest], [self._rows[host] for host in hosts]
         shape = self._placing.demand.shapes[int(self._placing.demand.code[row])]
         wanted = [device for host in host_rows for device in self._snapshot.devices.of(host).tolist()]
@@ -108,13 +112,14 @@ class _Seats:
                 row, shape, [*wanted, *self._occupancy.free(self._occupancy.classes.mask(shape))]
             )
         if picked is None:
-            return self._refuse_devices(row, wanted)
+            told = all(math.isfinite(self._view.left_s(one)) for one in jobs_on_devices(self._occupancy, wanted))
+            return _Seat(self._refuse_devices(row, wanted), self._view.judge(row, wanted) if told else None)
         devices, pieces = picked
         decision = start_all_the_same(self._view.judge(row, devices), _REGARDLESS)
         if not decision.share:
-            return next(trial.refused for trial in decision.trials)
+            return _Seat(decision.trials[0].refused, decision)
         self._placing.free_capacity.hold(self._occupancy.take(devices, pieces))
-        return _Seat(tuple(devices), tuple(pieces), decision)
+        return _Seat("", decision, tuple(devices), tuple(pieces))
 
     def _problems(self, guest: int, hosts: Sequence[int]) -> Iterator[str]:
         """What is wrong whichever GPUs it would get."""
@@ -148,7 +153,14 @@ class _Seats:
         return first or "too few GPUs, CPUs or MiB of memory are left for it there"
 
 
-def _with_seats(snapshot: SharingSnapshot, plan: Plan, found: dict[int, _Seat], refused: dict[int, str]) -> SharingPlan:
+def _with_seats(
+    snapshot: SharingSnapshot,
+    plan: Plan,
+    found: Mapping[int, _Seat],
+    *,
+    refused: Mapping[int, str],
+    decisions: Mapping[int, SharingDecision],
+) -> SharingPlan:
     """The plan in which these start first."""
     base = (
         plan
@@ -162,7 +174,8 @@ def _with_seats(snapshot: SharingSnapshot, plan: Plan, found: dict[int, _Seat], 
     verdict = plan.notes.verdict.copy()
     verdict[np.isin(plan.notes.job_id, first)] = JobVerdict.START
     batch = {guest: int(snapshot.sharing.batch[snapshot.jobs.row(guest)]) for guest in found}
-    sizes = {guest: seat.decision.chosen.sub_batch for guest, seat in found.items() if seat.decision.chosen is not None}
+    chosen = {guest: decisions[guest].chosen for guest in found}
+    sizes = {guest: trial.sub_batch for guest, trial in chosen.items() if trial is not None}
     return replace(
         base,
         starts=starts,
@@ -171,7 +184,7 @@ def _with_seats(snapshot: SharingSnapshot, plan: Plan, found: dict[int, _Seat], 
         places={guest: seat.pieces for guest, seat in found.items()} | _others(plan.places, found),
         devices={guest: seat.devices for guest, seat in found.items()} | _others(base.devices, found),
         sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 1 < batch[guest] > size}},
-        decisions={**base.decisions, **{guest: seat.decision for guest, seat in found.items()}},
+        decisions={**base.decisions, **decisions},
         refused_joins={**base.refused_joins, **refused},
     )
 
