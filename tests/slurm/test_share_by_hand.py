@@ -66,6 +66,6 @@ def test_a_pair_by_hand_with_a_policy_that_never_shares(site: DaemonSite) -> Non
     site.wait(lambda: len(site.cycles(seen)) > 5, "some cycles more")
     assert share_of(site, job) == [("over", "unshared")]
     assert site.states([job, host, *others]) == ["PENDING", *["RUNNING"] * 3]
-    site.cluster.exec("root", ("scancel", str(others[0]))).check()
+    site.cluster.exec("root", ("scancel", str(silent), str(others[0]))).check()
     site.wait_running([job])
     assert site.shown(job, "Restarts") == "1"
