@@ -103,14 +103,19 @@ def ask_for_snapshot(site: SiteAccess, wait_s: float = WAIT_S) -> SnapshotDump:
     answer = answer_path(Path(site.settings.state_dir), request)
     with site.store() as store:
         with store.write() as session:
-            _check_daemon(session, site)
+            check_daemon(session, site)
             queries.put_admin_setting(session, SETTING, request, now_s=site.now_s(), by=site.context.who())
         wake_daemon(site)
         raw = _awaited(answer, store, request, wait_s)
     return parsed(raw, answer)
 
 
-def _check_daemon(session: Session, site: SiteAccess) -> None:
+def check_daemon(session: Session, site: SiteAccess) -> None:
+    """Whether a sodad cycles on this host.
+
+    Raises:
+        SodaError: none does; says what to do.
+    """
     epoch = queries.latest_epoch(session)
     if stall := find_stall(session, epoch, site):
         raise SodaError(describe_absence(epoch, stall, site.now_s()))

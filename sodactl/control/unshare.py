@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.read.snapshot import can_be_parted, is_revocable
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.share import ask_sodad, draw_objections, draw_outcome, objection_documents
 from slurm_soda.sodactl.control.share_objections import ShareObjection
+from slurm_soda.sodactl.control.snapshot import check_daemon
 from slurm_soda.sodactl.explain.share_reasons import unsaved_s
 from slurm_soda.sodactl.live.job_identity import unknown_job_error
 from slurm_soda.sodactl.live.view_source import open_view_source
@@ -29,7 +30,7 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_site
 @click.option("--yes", "-y", "acts", is_flag=True, help="Do it; without this it is only shown.")
 @on_site
 def unshare(site: SiteAccess, *, as_json: bool, job_id: int, acts: bool) -> int:
-    """Take a share back: JOB, a guest, waits again with its own request.
+    """Send a guest back, with its own request.
 
     A guest that waits gets its request back at once; one that runs saves its state first and is requeued. It is not put
     beside the same hosts again, until `sodactl share` says so. A `sodactl share` that is not carried out yet is taken back,
@@ -63,7 +64,9 @@ def _unshare(site: SiteAccess, job_id: int, *, acts: bool) -> Document:
         raise unknown_job_error(job_id, "")
     with site.store() as store:
         with store.read() as session:
-            pair, mode = _find_pair(session, job_id), queries.setting_values(session).get("mode", site.settings.mode)
+            pair, mode = _find_pair(session, job_id), _mode(session, site)
+            if acts:
+                check_daemon(session, site)
         with open_view_source(site) as source:
             lost_s = None if record.state == "PENDING" else unsaved_s(source.job(job_id), record, site.now_s())
         saves = record.state == "PENDING" or can_be_parted(record)
@@ -100,6 +103,12 @@ def _find_pair(session: Session, job_id: int) -> _Pair:
     raise SodaError(
         f"job {job_id} is nobody's guest, so there is nothing to take back; `sodactl shares --open` lists guests"
     )
+
+
+def _mode(session: Session, site: SiteAccess) -> str:
+    """Sodad's own, as far as the store tells."""
+    last = next(iter(queries.recent_cycles(session, 1)), None)
+    return queries.setting_values(session).get("mode", site.settings.mode if last is None else last.mode)
 
 
 def _cannot_save(record: SlurmJob, lost_s: float | None) -> ShareObjection:

@@ -83,11 +83,15 @@ def read_pair_jobs(
         StoreError: what sodad knows cannot be read.
     """
     settings = site.settings.sharing
-    by_site = {
-        "site_bound": settings.max_slowdown,
-        "silence_agrees": settings.consent_by_default or not settings.partitions,
-    }
-    one, other = (replace(_pair_job(job_id, views.job(job_id), listed, site.now_s()), **by_site) for job_id in ids)
+    silence_agrees = settings.consent_by_default or not settings.partitions
+    one, other = (
+        replace(
+            _pair_job(job_id, views.job(job_id), listed, site.now_s()),
+            site_bound=settings.max_slowdown,
+            silence_agrees=silence_agrees,
+        )
+        for job_id in ids
+    )
     mine, its = one.kind.gpu_type, other.kind.gpu_type
     if mine and its and mine.lower() != its.lower():
         raise SodaError(
