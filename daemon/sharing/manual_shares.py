@@ -74,8 +74,9 @@ class ManualShares:
             if job is None or job.state in ENDED_STATES or job_cache.submit_s(row.guest) != row.submit_s:
                 row.phase, row.why = "over", f"job {row.guest} has ended"
             elif row.kind == "share":
-                row.why = refused.get(row.guest, "") if row.guest not in shares else ""
-                self._conclude_share(row, job, shares.get(row.guest), jobs, now_s)
+                share = shares.get(row.guest) or _share_of_task(row, job, shares, jobs)
+                row.why = refused.get(row.guest, "") if share is None else ""
+                self._conclude_share(row, job, share, jobs, now_s)
             else:
                 self._conclude_unshare(row, shares.get(row.guest), jobs)
         return [row for row in self.rows if self._before.get(row.id) != (row.phase, row.why)]
@@ -104,3 +105,13 @@ class ManualShares:
         hosts = [host for host in row.hosts if host in jobs and jobs[host].state not in ENDED_STATES]
         if share is None:
             row.phase, row.why = ("kept", "") if hosts else ("over", "its hosts have ended")
+
+
+def _share_of_task(
+    row: ManualShareRow, job: SlurmJob, shares: Mapping[int, Share], jobs: Mapping[int, SlurmJob]
+) -> Share | None:
+    """Of an array one task is meant, which becomes a job of its own before it joins."""
+    if not job.array_rest:
+        return None
+    tasks = (share for share in shares.values() if share.guest in jobs and set(share.hosts) & set(row.hosts))
+    return next((share for share in tasks if jobs[share.guest].array_job_id == job.array_job_id), None)
