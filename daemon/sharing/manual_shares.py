@@ -18,6 +18,10 @@ from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 
 SHARE_WITHIN_S = 3600.0
 """For so long sodad tries to carry out a share that an admin wants."""
+STAYS = (
+    "it cannot be made to leave now: it cannot save its state, has a guest itself, others get its GPUs in this cycle, Slurm "
+    "refused its requeue, or it was preempted preemption.max_per_job times"
+)
 UNSHARED = "an admin wants it to share no more"
 
 
@@ -78,7 +82,8 @@ class ManualShares:
                 row.why = refused.get(row.guest, "") if share is None else ""
                 self._conclude_share(row, job, share, jobs, now_s)
             else:
-                self._conclude_unshare(row, shares.get(row.guest), jobs)
+                leaves = plan is None or any(one.job_id == row.guest for one in plan.preempts)
+                self._conclude_unshare(row, shares.get(row.guest), jobs, leaves=leaves)
         return [row for row in self.rows if self._before.get(row.id) != (row.phase, row.why)]
 
     @staticmethod
@@ -101,10 +106,14 @@ class ManualShares:
             row.phase, row.why = "over", f"given up after {SHARE_WITHIN_S / 60:.0f} min; {last}"
 
     @staticmethod
-    def _conclude_unshare(row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob]) -> None:
+    def _conclude_unshare(
+        row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob], *, leaves: bool
+    ) -> None:
         hosts = [host for host in row.hosts if host in jobs and jobs[host].state not in ENDED_STATES]
         if share is None:
             row.phase, row.why = ("kept", "") if hosts else ("over", "its hosts have ended")
+        else:
+            row.why = STAYS if share.phase == "started" and not leaves else ""
 
 
 def _share_of_task(

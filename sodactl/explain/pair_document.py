@@ -43,7 +43,7 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
             site, source, (job_id, other_id), pair_jobs.list_slurm(site, warnings), warnings
         )
         new, running = (other, one) if one.runs and not other.runs else (one, other)
-        found = read_assessment(site, source, new, running)
+        found = read_assessment(source, new, running, as_guest=bool(site.settings.sharing.partitions))
     decision = explain_sharing(found.decision)
     without_bounds = explain_sharing(found.decision_without_bounds if found.broken_bounds else None)
     parties = {party.side.job_id: _job_document(party, found) for party in (found.new, found.running)}
@@ -68,15 +68,15 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
 
 
 def read_assessment(
-    site: SiteAccess, source: ViewSource, new: pair_jobs.PairJob, running: pair_jobs.PairJob
+    source: ViewSource, new: pair_jobs.PairJob, running: pair_jobs.PairJob, *, as_guest: bool
 ) -> PairAssessment:
-    """What would become of both by what sodad knows; where GPUs are shared, as Slurm's mechanism does it.
+    """What would become of both by what sodad knows; ``as_guest``: as Slurm's mechanism does it.
 
     Raises:
         StoreError: what sodad knows cannot be read.
     """
     pair = source.read(_pair_view_request(new, running))
-    terms = GuestTerms(SLURM.start_s, SLURM.readmit_s) if site.settings.sharing.partitions else None
+    terms = GuestTerms(SLURM.start_s, SLURM.readmit_s) if as_guest else None
     return assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair, terms)
 
 

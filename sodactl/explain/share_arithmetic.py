@@ -19,7 +19,7 @@ from slurm_soda.sodactl.live.view_source import ViewSource
 from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.site_access import SiteAccess
 
-MOST_HOSTS = 5
+MOST_HOSTS = 3
 """Running jobs that a waiting one is compared with."""
 
 
@@ -70,7 +70,7 @@ def _describe(
     document: Document = {"guest": pair[0], "host": pair[1], "now": now, "trouble": ""}
     try:
         new, running = pair_jobs.read_pair_jobs(site, source, pair, listed, [])
-        found = pair_document.read_assessment(site, source, new, running)
+        found = pair_document.read_assessment(source, new, running, as_guest=True)
     except SodaError as error:
         return document | {"trouble": str(error), "decision": None, "arithmetic": [], "forbidden": []}
     explanation = explain_sharing(found.decision)

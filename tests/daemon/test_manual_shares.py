@@ -181,3 +181,14 @@ def test_killed_between_any_two_steps_the_end_is_the_same(fresh_store: Path, tmp
             continue
         break
     assert points > 8
+
+
+def test_a_guest_that_cannot_leave_says_so(fresh_store: Path) -> None:
+    slurm, daemon = shared(fresh_store)
+    slurm.all[2].checkpoint = None
+    want(daemon, "unshare")
+    daemon.follow(5)
+    ((phase, why),) = [row for row in wanted(daemon) if row[0] != "over"]
+    assert phase == "asked"
+    assert why.startswith("it cannot be made to leave now")
+    assert slurm.all[2].guest
