@@ -15,6 +15,7 @@ from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.pipeline.actions import JoinGpus
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.pools.stages.membership import members_of
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot_file.document import SnapshotDump
@@ -86,6 +87,7 @@ def _share(site: SiteAccess, guest: int, hosts: Sequence[int], *, acts: bool) ->
         plan = pipeline_of(dump.policy).decide(_as_if_asked(store, snapshot, guest, hosts))
         told = plan if isinstance(plan, SharingPlan) else None
         decision = None if told is None else told.decisions.get(guest)
+        decision = decision if isinstance(decision, SharingDecision) else None
         join = next((one for one in plan.actions if isinstance(one, JoinGpus) and one.job_id == guest), None)
         refused = "" if told is None else told.refused_joins.get(guest, "")
         if records[guest].shared_gpus:
@@ -97,7 +99,7 @@ def _share(site: SiteAccess, guest: int, hosts: Sequence[int], *, acts: bool) ->
             records,
             site.settings.sharing.partitions,
             refused=refused,
-            decision=decision,  # type: ignore[arg-type]
+            decision=decision,
         )
         if join is not None and (why := _why_not_in_detail(site, records[guest])):
             objections.append(ShareObjection(why, find_remedy(f"it cannot be a guest: {why}"), forbids=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,10 @@ _REMEDIES = (
     ("nobody knows the model", "submit it with --soda-model=NAME"),
     (
         "nobody knows how long",
-        "submit it with --soda-iterations or a time limit (--time); a new job is predicted a cycle later",
+        "submit it with --soda-iterations, and tell its model's time (sodactl profiles set MODEL iteration_s SECONDS); of a "
+        "new job it is known a cycle later",
     ),
+    ("is slowed already", "name another host"),
     ("how much they would slow", "sodactl profiles set MODEL xi VALUE --with OTHER, or wait until it is learned"),
     ("MiB where", "name a host that leaves more GPU memory; --soda-accumulates lets its batch be cut"),
     ("slows a job", "its owner allows more by --soda-max-slowdown; the site's bound is max_slowdown in [sharing]"),
@@ -106,6 +109,7 @@ def list_objections(
     if refused and not (told and refused == "not everybody allows sharing"):
         seen[refused] = None
     told += [ShareObjection(why, find_remedy(why), forbids=True) for why in seen]
+    told += _untimed(snapshot, (guest, *hosts))
     trial = None if decision is None else select_trial(decision)
     if decision is not None and trial is not None and trial.together is not None:
         later_s = trial.together.mean_s - decision.sequential.mean_s
@@ -137,6 +141,14 @@ def _not_agreed(
             yield ShareObjection(why, "add it to partitions in [sharing] of soda.toml", forbids=True)
         if not foreign or record.hints.share is False:
             yield ShareObjection(f"job {job_id} has not agreed to share", _CONSENT, forbids=True)
+
+
+def _untimed(snapshot: SharingSnapshot, ids: Sequence[int]) -> Iterator[ShareObjection]:
+    left_s = dict(zip(snapshot.jobs.job_id.tolist(), snapshot.jobs.remaining_s.tolist(), strict=True))
+    for job_id in ids:
+        if not math.isfinite(left_s.get(job_id, math.inf)) and job_id in left_s:
+            why = f"nobody knows how long job {job_id} will run, so nobody can tell what is gained"
+            yield ShareObjection(why, find_remedy(why), forbids=False)
 
 
 def _refusals(snapshot: SharingSnapshot, guest: int, hosts: Sequence[int]) -> Iterator[str]:

@@ -68,6 +68,7 @@ class _Seat(NamedTuple):
     decision: SharingDecision | None = None
     devices: tuple[int, ...] = ()
     pieces: tuple[NodeAllocation, ...] = ()
+    sub_batch: int = 0
 
 
 class _Seats:
@@ -77,7 +78,11 @@ class _Seats:
         self._snapshot, self._plan = snapshot, plan
         self._placing = PlacementPass(snapshot)
         self._occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
-        self._view = InterferenceView(snapshot, self._occupancy)
+        remaining_s = snapshot.jobs.remaining_s
+        self._timed = np.isfinite(remaining_s)
+        """Jobs of which somebody knows how long they will run: of others bounds and memory are checked all the same."""
+        jobs = snapshot.jobs.with_columns(remaining_s=np.where(self._timed, remaining_s, 1.0))
+        self._view = InterferenceView(replace(snapshot, jobs=jobs), self._occupancy)
         self._rows = dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
         devices = plan.devices if isinstance(plan, SharingPlan) else {}
         held, wanted = frozenset(snapshot.devices.held.tolist()), {guest for guest, _ in snapshot.sharing.manual_joins}
@@ -113,13 +118,15 @@ class _Seats:
             )
         if picked is None:
             told = all(math.isfinite(self._view.left_s(one)) for one in jobs_on_devices(self._occupancy, wanted))
-            return _Seat(self._refuse_devices(row, wanted), self._view.judge(row, wanted) if told else None)
+            decision = self._view.judge(row, wanted) if told and self._timed[[row, *host_rows]].all() else None
+            return _Seat(self._refuse_devices(row, wanted), decision)
         devices, pieces = picked
         decision = start_all_the_same(self._view.judge(row, devices), _REGARDLESS)
-        if not decision.share:
-            return _Seat(decision.trials[0].refused, decision)
+        shown = decision if self._timed[[row, *host_rows]].all() else None
+        if not decision.share or decision.chosen is None:
+            return _Seat(decision.trials[0].refused, shown)
         self._placing.free_capacity.hold(self._occupancy.take(devices, pieces))
-        return _Seat("", decision, tuple(devices), tuple(pieces))
+        return _Seat("", shown, tuple(devices), tuple(pieces), decision.chosen.sub_batch)
 
     def _problems(self, guest: int, hosts: Sequence[int]) -> Iterator[str]:
         """What is wrong whichever GPUs it would get."""
@@ -139,11 +146,9 @@ class _Seats:
             elif self._view.kind(at) is None:
                 yield f"nobody knows the model of job {host}"
             elif not math.isfinite(self._view.left_s(at)):
-                yield f"nobody knows how long job {host} will run"
+                yield f"nobody knows how much job {host} is slowed already"
         if self._view.kind(row) is None:
             yield f"nobody knows the model of job {guest}"
-        if not math.isfinite(jobs.remaining_s[row]):
-            yield "nobody knows how long it will run"
 
     def _refuse_devices(self, row: int, wanted: Sequence[int]) -> str:
         """Why it gets none of these GPUs."""
@@ -174,8 +179,7 @@ def _with_seats(
     verdict = plan.notes.verdict.copy()
     verdict[np.isin(plan.notes.job_id, first)] = JobVerdict.START
     batch = {guest: int(snapshot.sharing.batch[snapshot.jobs.row(guest)]) for guest in found}
-    chosen = {guest: decisions[guest].chosen for guest in found}
-    sizes = {guest: trial.sub_batch for guest, trial in chosen.items() if trial is not None}
+    sizes = {guest: seat.sub_batch for guest, seat in found.items()}
     return replace(
         base,
         starts=starts,
@@ -184,7 +188,7 @@ def _with_seats(
         places={guest: seat.pieces for guest, seat in found.items()} | _others(plan.places, found),
         devices={guest: seat.devices for guest, seat in found.items()} | _others(base.devices, found),
         sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 1 < batch[guest] > size}},
-        decisions={**base.decisions, **decisions},
+        decisions={**_others(base.decisions, {*found, *refused}), **decisions},
         refused_joins={**base.refused_joins, **refused},
     )
 

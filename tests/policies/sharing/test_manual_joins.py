@@ -71,6 +71,13 @@ def test_it_need_not_pay_but_what_it_costs_is_told() -> None:
     assert chosen.together.lost_s > 0
 
 
+@pytest.mark.parametrize("unknown", [({"remaining_s": np.nan}, {}), ({}, {"remaining_s": np.nan})])
+def test_nobody_needs_to_know_how_long_they_run(unknown: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    plan = planned(site(*unknown))
+    assert len(joins(plan)) == 1
+    assert 2 not in plan.decisions, "then there is no arithmetic"
+
+
 def test_more_gpus_than_its_host_has_are_taken_beside_it() -> None:
     (join,) = joins(planned(site({"gpus": 4, "cpus": 4}, {})))
     assert (join.gpus, join.own) == ((0, 1, 2), 1)
@@ -95,8 +102,7 @@ def test_whose_guest_it_is_an_admin_knows_better_than_the_policy() -> None:
         ({}, {"max_slowdown": 1.05}, {}, "slows a job 1.200 times, allowed 1.050"),
         ({"model": ""}, {}, {}, "nobody knows the model of job 2"),
         ({}, {"model": ""}, {}, "nobody knows the model of job 1"),
-        ({"remaining_s": np.nan}, {}, {}, "nobody knows how long it will run"),
-        ({}, {"remaining_s": np.nan}, {}, "nobody knows how long job 1 will run"),
+        ({"remaining_s": np.nan, "max_slowdown": 1.15}, {}, {}, "slows a job 1.200 times, allowed 1.150"),
         ({"cpus": 14}, {}, {}, "too few GPUs, CPUs or MiB of memory are left for it there"),
         ({"state": JobState.BLOCKED}, {}, {}, "it does not wait for GPUs, or something else holds it back"),
         ({}, {"state": JobState.SUSPENDED}, {}, "job 1 does not run on GPUs"),
