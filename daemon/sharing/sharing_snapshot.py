@@ -16,6 +16,7 @@ from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
 from slurm_soda.daemon.sharing.may_join import consents
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
@@ -73,7 +74,7 @@ class SharingSnapshotReader:
         if not settings.partitions or self.problem:
             return snapshot
         try:
-            filled = self._filled(snapshot, slurm_state, settings)
+            filled = with_faulted_pairs(self.store, self._filled(snapshot, slurm_state, settings))
             return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
