@@ -163,6 +163,8 @@ class JobUpdate:
 
     job_id: int
     fields: tuple[tuple[str, str], ...]
+    array_task: str = ""
+    """Only this one of the waiting tasks that the job stands for, which Slurm then makes a job of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class PlanExecutor:
         if plan is not None:
             ordinary, plan = self._waiting_changes(state, snapshot, plan)
         joins = shares.begin(plan if acts else None, slurm_state, state.job_cache, preemptions)
+        ordinary = [*shares.splits, *(change for change in ordinary if change.job_id not in shares.splitting)]
         planned = len(share_steps) + len(steps) + len(begun) + len(joins) + len(ordinary)
         if not acts:
             begun, ordinary = [], []

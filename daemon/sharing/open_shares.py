@@ -34,6 +34,7 @@ from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
@@ -65,6 +66,8 @@ class OpenShares:
     checks: JoinChecks
     by_guest: dict[int, Share] = field(default_factory=dict)
     pauses: PairPauses = field(default_factory=PairPauses)
+    splits: list[JobChange] = field(default_factory=list)
+    """Of arrays of which the last plan would let a task join."""
     refusals: dict[int, str] = field(default_factory=dict)
     """Why jobs that the last plan would let join did not, by id."""
     _reader: GuestReader = field(init=False)
@@ -78,6 +81,11 @@ class OpenShares:
     def under_way(self) -> bool:
         """Some share changes within seconds."""
         return any(share.phase != "started" for share in self.by_guest.values())
+
+    @property
+    def splitting(self) -> set[int]:
+        """Arrays that lose a task in this cycle: their order has time."""
+        return {change.job_id for change in self.splits}
 
     @property
     def waiting(self) -> set[int]:
@@ -176,7 +184,7 @@ class OpenShares:
     ) -> list[ShareStep]:
         """The plan's new shares, each with its update; :meth:`adopt` those that the change limits let through."""
         begun: list[ShareStep] = []
-        self.refusals = {}
+        self.refusals, self.splits = {}, []
         if plan is None:
             return begun
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
@@ -185,6 +193,7 @@ class OpenShares:
         for action in plan.actions:
             if not isinstance(action, JoinGpus) or action.job_id in self.by_guest:
                 continue
+            action = self._of_single_task(action, jobs)  # noqa: PLW2901 - the same places
             taken = [*self.by_guest.values(), *(step.share for step in begun)]
             why = self._why_not(action, jobs, taken, leaving) or self.pauses.why_not(
                 action.job_id, action.hosts, at.steady_s
@@ -198,6 +207,9 @@ class OpenShares:
                 )
             if why or job is None:
                 self.refusals[action.job_id] = why
+                continue
+            if job.array_rest:
+                self.splits.append(job_changes.split_change(action, job))
                 continue
             try:
                 begun.append(self._begin(action, job, jobs, job_cache, at))
@@ -223,6 +235,18 @@ class OpenShares:
             why=action.reason,
         )
         return ShareStep(share, "share", change)
+
+    def _of_single_task(self, action: JoinGpus, jobs: Mapping[int, SlurmJob]) -> JoinGpus:
+        """The same for a task that is a job of its own already, where one waits that asks for the same."""
+        rest = jobs.get(action.job_id)
+        if rest is None or not rest.array_rest:
+            return action
+        asked = shown_request(rest)
+        for job in jobs.values():
+            single = job.array_job_id == rest.array_job_id and job.state == "PENDING" and not job.array_rest
+            if single and not job.shared_gpus and job.job_id not in self.by_guest and shown_request(job) == asked:
+                return replace(action, job_id=job.job_id)
+        return action
 
     def _why_not(
         self, action: JoinGpus, jobs: Mapping[int, SlurmJob], taken: Iterable[Share], leaving: Collection[int]

@@ -211,8 +211,8 @@ def _describe_obstacles(snapshot: SharingSnapshot) -> dict[int, dict[str, Any]]:
 
 
 def _can_be_requeued(record: SlurmJob) -> bool:
-    """A batch job of one piece: the id of an array's last task is that of the whole array."""
-    return record.batch and record.requeue and not record.het_job_id and not record.array_task
+    """A batch job of one piece. Of an array's waiting tasks one becomes a job of its own first."""
+    return record.batch and record.requeue and not record.het_job_id
 
 
 def _wait_as_guests(records: Sequence[SlurmJob], guests: Sequence[GuestPlacement], devices: GpuDevices) -> BoolColumn:

@@ -19,12 +19,12 @@ from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.read.shown_request import is_same_value, shown_request
-from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS
+from slurm_soda.slurm_ext.write.job_changes import ARRAY_TASK, MEMORY_FIELDS
 
 SETTLE_AFTER_S = 600.0
 """Nobody takes longer from recording a change to recording its outcome: what Slurm does not show by then, it never took."""
 
-_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", *MEMORY_FIELDS, "TresPerSocket", "Extra"})
+_NOT_IN_JOB_LIST = frozenset({"MinCPUsNode", *MEMORY_FIELDS, "TresPerSocket", "Extra", ARRAY_TASK})
 """A reading of all jobs does not tell of these; they go with the CPUs, or with the rest of a request for GPUs."""
 
 _NOT_SHOWN = "Slurm does not show it; what is still wanted is sent again"

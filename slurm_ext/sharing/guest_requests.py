@@ -45,7 +45,6 @@ def _why_not_by_job(job: SlurmJob) -> str:
         (not job.batch, "salloc or srun started it, and only batch jobs can be requeued when their host ends"),
         (not job.requeue, "it must not be requeued (--no-requeue)"),
         (job.het_job_id, "it is part of a heterogeneous job"),
-        (job.array_rest, "it stands for several tasks of a job array"),
         (job.shared_gpus, "it is a guest already"),
         (not job.gpus, "it asks for no GPU"),
         (job.dependency, "it waits for other jobs"),

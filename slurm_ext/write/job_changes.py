@@ -7,6 +7,7 @@ must leave partitions of pools are moved outside of any plan, but recorded and s
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,9 @@ JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "s
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
+
+ARRAY_TASK = "ArrayTask"
+"""Marks a change of one of the waiting tasks that a job stands for."""
 
 MEMORY_FIELDS = ("MinMemoryCPU", "MinMemoryNode")
 """Either may stand in a change of a job's CPUs: one replaces the other."""
@@ -245,6 +249,17 @@ def join_change(action: JoinGpus, job: SlurmJob, gres: str) -> JobChange:
     record = GuestRecord(action.hosts, action.gpus, action.own, action.sub_batch, action.steps, undo=dict(old))
     new["Extra"], old["Extra"] = record.encode(), ""
     return JobChange(action.job_id, "share", new, old, action.reason, action.id)
+
+
+def split_change(action: JoinGpus, job: SlurmJob) -> JobChange:
+    """Makes the first of an array's waiting tasks a job of its own, which can be made a guest then.
+
+    Slurm splits an array where one of its tasks is changed (24.11). Nothing of the task is: it begins without a lift.
+    """
+    first = re.match("[0-9]+", job.array_task)
+    task = first[0] if first else ""
+    reason = f"task {task} becomes a job of its own: {action.reason}"
+    return JobChange(job.job_id, "order", {ARRAY_TASK: task, "SiteFactor": "0"}, {"SiteFactor": "0"}, reason, action.id)
 
 
 def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:

@@ -21,6 +21,7 @@ _MOST_IN_ALL = 1024
 """Of one job, or CPUs of one task."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _MIB = re.compile(r"[1-9][0-9]{0,9}")
+_TASK = re.compile(r"[0-9]{1,9}")
 _SIGNED = re.compile(r"-?[0-9]{1,10}")
 _TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
 _TRES = re.compile(r"(gres/[A-Za-z][A-Za-z0-9_]{0,31}(:[A-Za-z][A-Za-z0-9_.-]{0,30})?|cpu)([:=]([0-9]{1,4}))?")
@@ -72,6 +73,8 @@ def refusal_of_update(update: JobUpdate) -> str:
     """Why an update must not be sent; empty if it may."""
     if update.job_id <= 0 or not update.fields:
         return f"job {update.job_id}: an update needs a job and at least one field"
+    if update.array_task and not _TASK.fullmatch(update.array_task):
+        return f"job {update.job_id}: {update.array_task!r} is no task of an array; allowed is its number"
     for name, value in update.fields:
         if name not in _GRAMMAR:
             return f"job {update.job_id}: field {name!r} is not one that may be changed; allowed: {', '.join(_GRAMMAR)}"
@@ -104,7 +107,8 @@ def scontrol_script(updates: Sequence[JobUpdate], nonce: str, address: Callable[
     lines = []
     for at, update in enumerate(updates):
         pairs = " ".join(f"{name}={value}" for name, value in update.fields)
-        lines += [f"update JobId={address(update.job_id)} {pairs}", _mark(nonce, at)]
+        job = f"{update.job_id}_{update.array_task}" if update.array_task else address(update.job_id)
+        lines += [f"update JobId={job} {pairs}", _mark(nonce, at)]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmError
-from slurm_soda.slurm_ext.write.job_changes import REQUEUE_IF_ENDED, JobChange
+from slurm_soda.slurm_ext.write.job_changes import ARRAY_TASK, REQUEUE_IF_ENDED, JobChange
 
 CHUNK_UPDATES = 50
 """Most updates that share one scontrol process, and so most that a daemon sends after it has lost the right to.
@@ -78,12 +78,18 @@ def _send_in_chunks(
 
 def _send_updates(client: SlurmClient, chunk: Sequence[JobChange]) -> list[JobChangeResult]:
     try:
-        answers = client.update([JobUpdate(change.job_id, tuple(change.new.items())) for change in chunk])
+        answers = client.update([update_of(change) for change in chunk])
     except SlurmError as error:
         return [_failed(change, error) for change in chunk]
     return [
         JobChangeResult(change, answer.error, answer.answered) for change, answer in zip(chunk, answers, strict=True)
     ]
+
+
+def update_of(change: JobChange) -> JobUpdate:
+    """What is sent to Slurm for a change."""
+    fields = {name: value for name, value in change.new.items() if name != ARRAY_TASK}
+    return JobUpdate(change.job_id, tuple(fields.items()), change.new.get(ARRAY_TASK, ""))
 
 
 def _send_single(client: SlurmClient, change: JobChange) -> JobChangeResult:

@@ -12,6 +12,7 @@ from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
 from tests.slurm.daemon_site import PAST_THRESHOLD_S, DaemonSite
 from tests.slurm.test_client import InController
+from tests.slurm.test_sharing import CONFIGURATION, TRAINS, know_the_kind
 
 pytestmark = pytest.mark.slurm
 
@@ -59,3 +60,20 @@ def test_tasks_make_way_for_a_short_job_and_go_on_afterwards(site: DaemonSite) -
     site.wait_completed([*short, *tasks])
     # One of them, or both: never a sibling that nobody chose.
     assert 1 <= site.check_trail(tasks) <= 4
+
+
+def test_a_waiting_task_becomes_a_job_of_its_own_and_a_guest(site: DaemonSite) -> None:
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    client = CliSlurmClient(InController(site.cluster))
+    consents = (*TRAINS, "--soda-share=yes")
+    host = site.train("alice", 2, 600, consents=False, asks=("--nodelist=n1", "--soda-iterations=1200", *consents))
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    site.wait_running([host, *others])
+    array = site.train("alice", 2, 60, asks=("--array=1-4", "--soda-iterations=120", *consents))
+    site.wait(lambda: any(job.shared_gpus for job in tasks_of(client, array).values()), "a task is a guest")
+    site.wait(lambda: {job.state for job in tasks_of(client, array).values()} == {"RUNNING", "PENDING"}, "it runs")
+    tasks = tasks_of(client, array)
+    assert {task: (job.state, bool(job.shared_gpus)) for task, job in tasks.items()} == {
+        "1": ("RUNNING", True), "2-4": ("PENDING", False),
+    }  # fmt: skip

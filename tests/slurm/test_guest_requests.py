@@ -40,7 +40,6 @@ REFUSED = {
     "--gpus=1 --cpus-per-gpu=1": "--cpus-per-gpu",
     "--gres=gpu:1 --gres-flags=enforce-binding": "enforce-binding",
     "--gres=gpu:1 --extra=mine": "an Extra of its own",
-    "--gres=gpu:1 --array=1-2": "several tasks of a job array",
     "--gres=gpu:1 --mem=0": "the whole memory",
     "--ntasks=1": "no GPU",
 }

@@ -17,8 +17,9 @@ from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES
 from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records, why_not_guest
 from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
-from slurm_soda.slurm_ext.write.job_changes import JobChange, join_change, unshare_change
-from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
+from slurm_soda.slurm_ext.write.job_changes import JobChange, join_change, split_change, unshare_change
+from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update, scontrol_script
+from slurm_soda.slurm_ext.write.sending import update_of
 
 from .records import job
 
@@ -113,7 +114,7 @@ def test_a_guest_that_its_record_does_not_name_is_not_sent(fields: dict[str, str
     ("fields", "said"),
     [
         ({"batch": False}, "salloc or srun"), ({"requeue": False}, "--no-requeue"), ({"het_job_id": 3}, "heterogeneous"),
-        ({"array_task": "1-3"}, "array"), ({"gpus": 0}, "no GPU"), ({"dependency": "afterok:3"}, "other jobs"),
+        ({"gpus": 0}, "no GPU"), ({"dependency": "afterok:3"}, "other jobs"),
         ({"tres_per_node": ""}, "by socket"), ({"state": "RUNNING"}, "does not wait"), ({"shared_gpus": 1}, "already"),
         ({"tres_per_task": "gres/fpga:1"}, "other generic resources"), ({"tres_per_task": "gres/gpu:1"}, "another way"),
     ],
@@ -186,3 +187,16 @@ def test_the_wait_after_a_requeue_ends_with_it() -> None:
     waits = guest(reason="BeginTime", restarts=1, submit_s=NOW_S - 60, eligible_s=NOW_S + 61)
     ((change,), _) = restored(waits, f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList=")
     assert change["StartTime"] == "now"
+
+
+@pytest.mark.parametrize(("tasks", "first"), [("2-9", "2"), ("3,7", "3"), ("12-40:4%2", "12"), ("5%1", "5")])
+def test_the_first_task_of_an_array_becomes_a_job_of_its_own(tasks: str, first: str) -> None:
+    change = split_change(JoinGpus(7, (5,), ("n1",), (2,), 0, "why"), job(7, array_job_id=7, array_task=tasks))
+    update = update_of(change)
+    assert refusal_of_update(update) == ""
+    assert scontrol_script([update], "abcdefgh", str).splitlines()[0] == f"update JobId=7_{first} SiteFactor=0".encode()
+
+
+@pytest.mark.parametrize("task", ["1-3", "x", "1 Priority=9", "-1"])
+def test_what_is_no_task_is_not_sent(task: str) -> None:
+    assert "no task" in refusal_of_update(JobUpdate(7, (("SiteFactor", "0"),), task))
