@@ -30,14 +30,14 @@ def with_faulted_pairs(store: Store, snapshot: ClusterSnapshot) -> ClusterSnapsh
             number.setdefault(program, len(number))
     sharing, jobs = snapshot.sharing, snapshot.jobs
     models = [kind.model for kind in sharing.kinds]
-    program = [
+    programs = [
         number.get(Program(jobs.users[user], models[kind]), -1) if kind >= 0 else -1
         for user, kind in zip(jobs.user.tolist(), sharing.kind.tolist(), strict=True)
     ]
     sharing = replace(
         sharing,
         faulted=tuple(faulted),
-        program=np.array(program, dtype=np.int64),
+        program=np.array(programs, dtype=np.int64),
         quarantined=tuple((number[one], number[other]) for one, other in quarantined),
     )
     return replace(snapshot, sharing=sharing)

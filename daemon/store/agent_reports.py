@@ -38,7 +38,8 @@ def count_records(report: NodeReport) -> int:
 
 def without_records(report: NodeReport) -> NodeReport:
     """Only the sign of life in a report."""
-    return replace(report, mps_faults=(), **dict.fromkeys(_RECORDS, ()))
+    none: dict[str, Any] = dict.fromkeys(_RECORDS, ())
+    return replace(report, mps_faults=(), **none)
 
 
 def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:

@@ -102,8 +102,8 @@ def _may_go(session: Session, table: type[Any], before_s: float) -> Select[int]:
     if table is ShareRow:
         return select(ShareRow.id).where(ShareRow.phase == "over", ~_has_not_ended(ShareRow.guest))
     if table is FaultedPairRow:
-        ended = (~_has_not_ended(FaultedPairRow.one), ~_has_not_ended(FaultedPairRow.other))
-        return select(FaultedPairRow.id).where(*ended)
+        either = or_(_has_not_ended(FaultedPairRow.one), _has_not_ended(FaultedPairRow.other))
+        return select(FaultedPairRow.id).where(~either)
     if table is Cycle:
         has_changes = exists().where(Action.cycle_id == Cycle.id)
         has_shares = exists().where(ShareRow.cycle_id == Cycle.id)

@@ -108,7 +108,7 @@ class GuestRules:
         if met is not None:
             return f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
         program = self._snapshot.sharing.program
-        barred = self._barred.get(int(program[row]), frozenset())
+        barred = self.barred_programs(int(program[row]))
         met = next((one for one in there if int(program[one]) in barred), None) if barred else None
         if met is None:
             return ""
@@ -117,16 +117,14 @@ class GuestRules:
         )
 
     def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Pairs among these rows that may not meet, each as the positions of both, the smaller one first; ascending."""
+        """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
-        found = {(place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at}
-        by_program: dict[int, list[int]] = {}
-        for place, row in enumerate(rows) if self._barred else ():
-            by_program.setdefault(int(self._snapshot.sharing.program[row]), []).append(place)
-        for program, barred in self._barred.items():
-            others = [place for other in barred for place in by_program.get(other, ())]
-            found.update((place, other) for place in by_program.get(program, ()) for other in others)
-        return sorted((one, other) for one, other in found if one < other)
+        places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
+        return sorted((one, other) for one, other in places if one < other)
+
+    def barred_programs(self, program: int) -> frozenset[int]:
+        """Programs with which a program does not share."""
+        return self._barred.get(program, frozenset())
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
@@ -181,8 +179,8 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
-        program = int(self._snapshot.sharing.program[row])
-        apart = (self._apart.get(row, frozenset()), self._barred.get(program, frozenset()))
+        barred = self.barred_programs(int(self._snapshot.sharing.program[row]))
+        apart = (self._apart.get(row, frozenset()), barred)
         if self.mechanism.unlimited:
             return apart
         sharing = self._snapshot.sharing

@@ -255,9 +255,11 @@ def test_srsf_share_pairs_somebody_else_instead() -> None:
     snapshot = replace(snapshot, devices=replace(snapshot.devices, unavailable=taken))
     policy = make_policy("srsf-share", {"min_run_s": 1000.0})
     for apart, joins in (((), 9), (((1, 9),), 10)):
-        plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, apart=apart)))
-        assert isinstance(plan, SharingPlan)
-        assert plan.devices == {joins: (0,)}
+        barred = {"program": np.array([5, 5, 6]), "quarantined": ((5, 5),)} if apart else {}
+        for kept in ({"apart": apart}, {"faulted": apart}, barred):
+            plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, **kept)))
+            assert isinstance(plan, SharingPlan)
+            assert plan.devices == {joins: (0,)}
 
 
 @pytest.mark.parametrize("name", policy_names())
