@@ -44,21 +44,23 @@ def programs_of(row: FaultedPairRow) -> tuple[Program, Program]:
 
 
 def add_faults(session: Session, node: str, faults: Sequence[MpsFault]) -> None:
-    """Record every pair that may have ended each other; what was told before is not added again."""
+    """Record every pair that may have ended each other, each once: a later fault puts it in quarantine again."""
     for fault in faults:
         pairs = fault.pairs()
         listed = find_jobs(session, sorted({job_id for pair in pairs for job_id in pair}))
-        program = {job.job_id: _program(job) for job in listed if belongs_to(fault.at_s, job)}
+        programs = {job.job_id: _program(job) for job in listed if belongs_to(fault.at_s, job)}
         for one, other in pairs:
-            key = {"node": node, "at_s": fault.at_s, "one": one, "other": other}
-            if session.scalars(select(FaultedPairRow.id).filter_by(**key)).first() is not None:
-                continue
-            mine, its = program.get(one, Program("", "")), program.get(other, Program("", ""))
-            programs = {
+            mine, its = (programs.get(job_id, Program("", "")) for job_id in (one, other))
+            key = {
+                "one": one, "other": other,
                 "owner": mine.owner, "model": mine.model, "other_owner": its.owner, "other_model": its.model,
             }  # fmt: skip
-            session.add(FaultedPairRow(**key, **programs))
-    session.flush()
+            row = session.scalars(select(FaultedPairRow).filter_by(**key)).first()
+            if row is None:
+                session.add(FaultedPairRow(**key, node=node, at_s=fault.at_s))
+            elif row.at_s < fault.at_s:
+                row.node, row.at_s, row.lifted_s, row.lifted_by = node, fault.at_s, None, ""
+        session.flush()
 
 
 def faulted_pairs(session: Session) -> Sequence[FaultedPairRow]:

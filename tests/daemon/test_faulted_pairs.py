@@ -117,7 +117,7 @@ def test_a_fault_is_kept_as_long_as_history_and_its_jobs(slurm: FakeSlurm, daemo
     sodad.run()
     tell(sodad.store, 10.0, (3, "1000"), (1, "1000"))
     tell(sodad.store, 11.0, (98, "1000"), (99, "1000"))
-    tell(sodad.store, 1000.0, (98, "1000"), (99, "1000"))
+    tell(sodad.store, 1000.0, (96, "1000"), (97, "1000"))
     with sodad.store.read() as session:
         found = find_old_rows(session, FaultedPairRow, 0, before_s=500.0, idle_before_s=0.0)
     assert list(found.ids) == [2]

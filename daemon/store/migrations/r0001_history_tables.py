@@ -264,7 +264,7 @@ def _create_sharing_tables() -> None:
         sa.Column("lifted_s", sa.Double(), nullable=True),
         sa.Column("lifted_by", sa.String(length=255), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_faulted_pair")),
-        sa.UniqueConstraint("node", "at_s", "one", "other", name=op.f("uq_faulted_pair_node_at_s_one_other")),
+        sa.UniqueConstraint("one", "other", "owner", "model", "other_owner", "other_model", name="uq_faulted_pair"),
     )
 
 

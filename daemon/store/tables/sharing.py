@@ -55,11 +55,13 @@ class FaultedPairRow(Base):
     """
 
     __tablename__ = "faulted_pair"
-    __table_args__ = (UniqueConstraint("node", "at_s", "one", "other"),)
+    __table_args__ = (
+        UniqueConstraint("one", "other", "owner", "model", "other_owner", "other_model", name="uq_faulted_pair"),
+    )
     id: Mapped[int] = mapped_column(primary_key=True)
     node: Mapped[str] = mapped_column(String(255))
     at_s: Mapped[float]
-    """When the agent saw the fault."""
+    """When the agent saw the newest fault."""
     one: Mapped[JobId]
     """The smaller id."""
     other: Mapped[JobId]
