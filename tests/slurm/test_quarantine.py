@@ -91,9 +91,10 @@ def test_a_fault_parts_a_pair_and_puts_its_programs_in_quarantine(site: DaemonSi
     site.wait(lambda: site.states([joined]) == ["PENDING"], "the guest is requeued")
     site.wait(lambda: share_of(site, joined) == [("over", "parted")], "it is parted")
     assert site.shown(joined, "TresPerNode") == "gres/gpu:1"
-    (fault,) = sodactl(site, "quarantine")["faults"]
+    # The agent has kept faults of earlier tests for a sodad that would come.
+    (fault,) = [one for one in sodactl(site, "quarantine")["faults"] if one["jobs"] == [host, joined]]
     alike = {"owner": "alice", "model": "resnet50"}
-    assert (fault["jobs"], fault["programs"], fault["lifted_s"]) == ([host, joined], [alike, alike], None)
+    assert (fault["programs"], fault["lifted_s"]) == ([alike, alike], None)
     why = f"a fatal fault under MPS may have ended it and job {host} together"
     assert [one["reason"] for one in sodactl(site, "shares", "--job", str(joined))["shares"]] == [why]
     said = site.cluster.exec("root", ("sodactl", "explain", str(joined))).check().stdout
