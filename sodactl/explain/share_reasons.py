@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.store.faulted_pairs import FaultOfJob
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow, ShareRow
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.sodactl import output
@@ -61,6 +62,23 @@ def unsaved_s(view: JobDetailView, record: SlurmJob, now_s: float) -> float | No
     saved = [row.saved_s for row in view.progress if row.restart == record.restarts and row.saved_s is not None]
     since_s = max(saved, default=record.start_s)
     return max(now_s - since_s, 0.0) if math.isfinite(since_s) else None
+
+
+def list_fault_reasons(job_id: int, faults: Sequence[FaultOfJob]) -> Iterator[str]:
+    """The last faults under MPS that concerned a job itself, then the last one of its program."""
+    own = [fault for fault in faults if fault.job_id == job_id]
+    for fault in own[-MOST_PAST:][::-1]:
+        at = output.format_instant(fault.at_s)
+        yield (
+            f"At {at} a fatal fault under MPS on {fault.node} concerned it and job {fault.other}, and may have ended both: "
+            "the two do not share again."
+        )
+    for fault in [fault for fault in faults if fault.job_id != job_id][-1:]:
+        at = output.format_instant(fault.at_s)
+        yield (
+            f"It does not share with jobs like {fault.other}: at {at} a fatal fault under MPS concerned that and job "
+            f"{fault.job_id}, which is like this one. An admin can lift that (`sodactl quarantine`)."
+        )
 
 
 def _place(share: ShareRow) -> str:

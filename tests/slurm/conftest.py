@@ -27,6 +27,7 @@ LONG_FIRST = (
     "sharing",
     "parting",
     "share_by_hand",
+    "quarantine",
     "progress",
     "fit_gang",
     "snapshot",
