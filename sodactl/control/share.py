@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from slurm_soda.daemon.sharing.sharing_snapshot import why_pools_exclude
+from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.manual_shares import ManualKind, manual_shares, put_manual_share
 from slurm_soda.daemon.store.shares import parted_pairs

@@ -23,6 +23,7 @@ _REMEDIES = (
         "name another host: what was observed of this pair broke a bound, or an admin parted it, or its last attempts "
         "failed and are repeated after a pause (sodactl shares)",
     ),
+    ("are in quarantine", "sodactl quarantine shows the fault, and --lift ID ends it"),
     ("places are taken", "name another host, or send its guest back first (sodactl unshare)"),
     ("in the same decision", "ask again in the next cycle"),
     ("nobody can join others on GPU", "the node must be up, and sharedgpu of that GPU free (scontrol show node)"),
