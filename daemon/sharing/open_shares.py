@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
@@ -16,9 +14,11 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.guest_reader import GuestReader, adopted_share
+from slurm_soda.daemon.sharing.manual_shares import UNSHARED, ManualShares
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share
 from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import (
+    LEAVING_ENDS,
     RUNNING_STATES,
     SeenShare,
     Share,
@@ -39,7 +39,7 @@ from slurm_soda.daemon.store.shares import (
 from slurm_soda.policies.pipeline.actions import JoinGpus, ResizeRequest, RouteJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.shown_request import shown_request
@@ -74,6 +74,8 @@ class OpenShares:
     checks: JoinChecks
     by_guest: dict[int, Share] = field(default_factory=dict)
     pauses: PairPauses = field(default_factory=PairPauses)
+    manual: ManualShares = field(default_factory=ManualShares)
+    """What admins want."""
     splits: list[JobChange] = field(default_factory=list)
     """Of arrays of which the last plan would let a task join."""
     refusals: dict[int, str] = field(default_factory=dict)
@@ -124,22 +126,14 @@ class OpenShares:
         return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
 
     def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing."""
+        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing; and what
+        admins want.
+        """
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
-        apart = tuple({*self.pauses.standing(self._steady_s), *self._apart_by_owners(snapshot)})
-        return replace(snapshot, sharing=replace(snapshot.sharing, apart=apart))
-
-    def _apart_by_owners(self, snapshot: SharingSnapshot) -> Iterator[tuple[int, int]]:
-        """Pairs that would meet, of owners that do not share now."""
-        jobs, shares = snapshot.jobs, snapshot.sharing.shares
-        users = np.array(jobs.user)
-        for guest_user, host_user in self.pauses.owners_apart(self._steady_s):
-            waiting, running = (
-                jobs.job_id[shares & (users == user) & (jobs.state == state)].tolist()
-                for user, state in ((guest_user, JobState.PENDING), (host_user, JobState.RUNNING))
-            )
-            yield from ((min(pair), max(pair)) for pair in itertools.product(waiting, running))
+        apart = tuple(self.pauses.standing(snapshot, self._steady_s))
+        sharing = self.manual.mark(replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist())
+        return replace(snapshot, sharing=sharing)
 
     def advance(
         self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions
@@ -153,6 +147,7 @@ class OpenShares:
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
+        unshared = self.manual.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
         for share in self.by_guest.values():
@@ -166,6 +161,7 @@ class OpenShares:
                 now_s=at.now_s,
                 steady_s=at.steady_s,
                 off=self._why_off(guest, acts=acts),
+                unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
                 preempted=share.guest in preemptions.by_job,
             )
@@ -290,9 +286,13 @@ class OpenShares:
 
     def part(self, guests: Mapping[int, str]) -> list[Share]:
         """These guests are made to leave for what was observed, with the reason; gives their shares."""
-        parted = [share for job_id, share in self.by_guest.items() if job_id in guests and share.end != "parted"]
+        parted = [
+            share for job_id, share in self.by_guest.items() if job_id in guests and share.end not in LEAVING_ENDS
+        ]
+        unshared = self.manual.unshared
         for share in parted:
-            share.phase, share.end, share.why = "parting", "parted", guests[share.guest]
+            share.phase, share.why = "parting", guests[share.guest]
+            share.end = "unshared" if share.guest in unshared else "parted"
         return parted
 
     def note(self, step: ShareStep, outcome: ChangeOutcome, steady_s: float) -> None:

@@ -6,12 +6,17 @@ A host's owner makes new job ids as he likes, so a pause of the pair alone would
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 from slurm_soda.daemon.sharing.share_state import FAILED_ENDS, Share
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.snapshot import JobState
 
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 3600.0
@@ -90,7 +95,9 @@ class PairPauses:
         pause = self._by_owners.get((guest_user, host_user))
         if pause is None or steady_s >= pause.until_s:
             return ""
-        return f"jobs of {guest_user} lost their places beside {host_user}'s {_told(pause.times)}, soon after they started"
+        return (
+            f"jobs of {guest_user} lost their places beside {host_user}'s {_told(pause.times)}, soon after they started"
+        )
 
     def owners_apart(self, steady_s: float) -> set[tuple[str, str]]:
         """Owners of guests and hosts that do not share now."""
@@ -109,9 +116,16 @@ class PairPauses:
                 return f"it failed to share with job {host} {_told(pause.times)}; next attempt in {next_s:.0f} s"
         return ""
 
-    def standing(self, steady_s: float) -> list[tuple[int, int]]:
+    def standing(self, snapshot: SharingSnapshot, steady_s: float) -> list[tuple[int, int]]:
         """Pairs that do not share now, the smaller id first."""
         paused = {(min(pair), max(pair)) for pair, pause in self._by_pair.items() if steady_s < pause.until_s}
+        jobs, shares = snapshot.jobs, snapshot.sharing.shares
+        for guest_user, host_user in self.owners_apart(steady_s):
+            waiting, running = (
+                jobs.job_id[shares & (jobs.state == state) & (np.array(jobs.users)[jobs.user] == user)].tolist()
+                for user, state in ((guest_user, JobState.PENDING), (host_user, JobState.RUNNING))
+            )
+            paused |= {(min(pair), max(pair)) for pair in itertools.product(waiting, running)}
         return sorted(pair for pair in paused | self.apart if pair[0] > 0)
 
     def is_edited(self, guest: int, steady_s: float) -> bool:

@@ -80,6 +80,7 @@ class FakeJob:
     completing_until_s: float = NAN
     first_submit_s: float = 0.0
     batch: bool = True
+    requeue: bool = True
     whole_nodes: bool = False
     reservation: str = ""
     features: str = ""
@@ -364,7 +365,7 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="", batch=job.batch,
+            exit_code=job.exit_code, dependency="", batch=job.batch, requeue=job.requeue,
             req_node_names=job.req_node_names or "n1" * job.guest,
             tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
             else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),

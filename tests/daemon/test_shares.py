@@ -119,6 +119,7 @@ def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTol
         ({"req_node_names": "n2"}, ("gres/gpu:2", "n2", "")),
         ({"other_gres": "gres/gpu:1", "guest": False}, ("gres/gpu:1", "", "")),
         ({"extra": "mine"}, ("gres/gpu:2", "", "mine")),
+        ({"requeue": False}, OWN),
         ({"other_gres": "gres/gpu:2", "req_node_names": "", "guest": False}, OWN),
     ],
 )
@@ -274,7 +275,7 @@ def test_users_whose_hosts_leave_at_once_do_the_same_to_no_other_job_of_that_use
     fresh_store: Path, told: JoinAsTold
 ) -> None:
     slurm, daemon = of_bob(fresh_store, told)
-    last = hosts_leave(slurm, daemon, told, 1, runs_s=4.0, times=8)
+    last = hosts_leave(slurm, daemon, told, 1, runs_s=5.0, times=4)
     slurm.submit(200, gpus=2, work_s=1e6, user="bob")
     slurm.submit(201, gpus=2, work_s=1e6, user="carol")
     told.wanted = {200: ((last,), (0, 1)), 201: ((last,), (2, 3))}
