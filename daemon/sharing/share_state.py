@@ -161,7 +161,7 @@ def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
         return _undo(share, guest, seen, "revoked", f"the guest gave up its place: {ended_by}")
     if share.phase == "parting":
         return _undo(share, guest, seen, share.end or "withdrawn", share.why)
-    if ours != share.changed or (seen.record_known and seen.record != share.record):
+    if ours != share.changed or not guest.requeue or (seen.record_known and seen.record != share.record):
         return _not_whole(share, guest, seen)
     end, why = _cause_to_undo(share, seen)
     return _undo(share, guest, seen, end, why) if end else ShareDecision("rewritten")
@@ -192,8 +192,6 @@ def _cause_to_undo(share: Share, seen: SeenShare) -> tuple[ShareEnd, str]:
     """Why a guest that waits does not start as one; empty while it may."""
     if seen.off:
         return "off", seen.off
-    if seen.guest is not None and not seen.guest.requeue:
-        return "owner", "its owner does not want it requeued, as a guest must be that its host leaves"
     if seen.unshared:
         return "unshared", seen.unshared
     if why := _why_hosts_left(share, seen):

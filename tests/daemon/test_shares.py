@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.sharing import pair_pauses
 from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
@@ -272,10 +273,12 @@ def test_hosts_that_leave_do_not_send_a_guest_away_without_end(
 
 
 def test_users_whose_hosts_leave_at_once_do_the_same_to_no_other_job_of_that_user(
-    fresh_store: Path, told: JoinAsTold
+    fresh_store: Path, told: JoinAsTold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pair_pauses, "FIRST_PAUSE_S", 30.0)
     slurm, daemon = of_bob(fresh_store, told)
-    last = hosts_leave(slurm, daemon, told, 1, runs_s=5.0, times=4)
+    last = hosts_leave(slurm, daemon, told, 1, runs_s=5.0, times=1)
+    assert slurm.all[2].restarts == 1
     slurm.submit(200, gpus=2, work_s=1e6, user="bob")
     slurm.submit(201, gpus=2, work_s=1e6, user="carol")
     told.wanted = {200: ((last,), (0, 1)), 201: ((last,), (2, 3))}
