@@ -3,8 +3,9 @@
 Each race is a waiting job on a real Slurm in containers. Root sends it to GPU 0 of n1, as sodad does; its owner changes it
 at the same time by all that Slurm lets him say, alone and beside a field that Slurm refuses. Whoever comes first, a job that
 asks for the second GRES in the end must be bound to that node, with its record: else it could start beside somebody who
-never agreed. Slurm keeps the job held, so that the state is what is judged, not luck with free nodes; only of a job whose
-number of nodes Slurm computes from its tasks, whatever it is bound to, is seen where it starts.
+never agreed. And what Slurm accepted from its owner before must not be lost: then the rewrite is refused. Slurm keeps the
+job held, so that the state is what is judged, not luck with free nodes; only of a job whose number of nodes Slurm computes
+from its tasks, whatever it is bound to, is seen where it starts.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def count_outcomes(cluster: ContainerCluster, races: int, seed: int) -> Mapping[
     "--name", default="consent-races", show_default=True, help="Name of the cluster, which is removed in the end."
 )
 def main(races: int, seed: int, name: str) -> None:
-    """Start a cluster, run the races, print how they ended; status 1 if a guest could have started elsewhere."""
+    """Start a cluster, run the races, print how they ended; status 1 if a guest could start elsewhere or an edit is lost."""
     cluster = ContainerCluster.up(name, progress=lambda line: click.echo(line, err=True))
     try:
         counts = count_outcomes(cluster, races, seed)

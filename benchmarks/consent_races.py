@@ -17,27 +17,37 @@ ASKS = (
     "TresPerNode=none",
 )  # fmt: skip
 PLACES = ("ReqNodeList=", "ReqNodeList=n2", "ReqNodeList=n1,n2", "NumNodes=2", "NumNodes=1-2", "NumTasks=40", "NumCPUs=40",
-          "Extra=", "Extra=mine", f"Extra={RECORD}", "MinMemoryNode=100", "ExcNodeList=n2", "Partition=gpu")  # fmt: skip
+          "Extra=", "Extra=mine", f"Extra={RECORD}", "MinMemoryNode=100", "ExcNodeList=n2", "Partition=gpu",
+          "Requeue=0")  # fmt: skip
 REFUSED = ("Deadline=2020-01-01", "CoreSpec=3", "Nice=-5", "SiteFactor=8", "Dependency=foo:bar", "Features=nosuch",
            "TimeMin=99999", "Licenses=nosuch", "Reservation=nosuch", "TresBind=x", "Contiguous=yes")  # fmt: skip
 """Fields at which Slurm gives a change up after it has carried part of it out."""
+
+OF_NO_MATTER = {"ExcNodeList=n2", "Partition=gpu", "TimeLimit=5"}
+"""The owner of a guest may say so as well."""
 
 START_S = 3.0
 STARTING = Lock()
 
 
 def run_race(owner: tuple[int, int], draw: random.Random) -> str:
-    """One race; what became of the job: ``guest``, ``plain``, or how it is a guest that could start elsewhere."""
+    """One race; what became of the job: ``guest``, ``plain``, or how it is a guest that could start elsewhere,
+    or that asked for something else before.
+    """
     uid, gid = owner
     submit = ("sbatch", "--parsable", "--hold", "--output=/dev/null", "--gres=gpu:1", "--ntasks=1", "--wrap=true")
     job = subprocess.run(
         submit, user=uid, group=gid, cwd="/", capture_output=True, check=True, text=True
     ).stdout.strip()
 
+    accepted: list[str] = []
+
     def update(fields: tuple[str, ...], after_s: float, uid: int, gid: int) -> None:
         time.sleep(after_s)
         argv = ("scontrol", "update", f"JobId={job}", *fields)
-        subprocess.run(argv, user=uid, group=gid, cwd="/", capture_output=True, check=False)
+        done = subprocess.run(argv, user=uid, group=gid, cwd="/", capture_output=True, check=False)
+        if uid and not done.returncode:
+            accepted.extend(set(fields) - OF_NO_MATTER)
 
     senders = [Thread(target=update, args=(REWRITE, draw.uniform(0.0, 0.02), 0, 0))]
     for _ in range(draw.randint(1, 3)):
@@ -56,6 +66,8 @@ def run_race(owner: tuple[int, int], draw: random.Random) -> str:
     found = judge(show(job))
     if found == "guest, maybe on several nodes":
         found = where_it_starts(job)
+    if found == "guest" and accepted:
+        found = "guest, though Slurm had accepted another request"
     subprocess.run(("scancel", job), check=True)
     return found
 

@@ -142,12 +142,24 @@ def _named(settings: SharingSettings, sharing: Sequence[SlurmPartition]) -> Chec
 
 def _memory(config: SlurmConfig, sharing: Sequence[SlurmPartition]) -> CheckResult:
     """Without a default a job that names no memory takes all of its node, and no guest fits beside it."""
+    by_gpu = {
+        setting.split("=")[0]
+        for fields in (config, *(one.fields for one in sharing))
+        for setting in fields.get("JobDefaults", "").split(",")
+        if setting.startswith(("DefCpuPerGPU=", "DefMemPerGPU="))
+    }
+    if by_gpu:
+        remedy = (
+            "set DefMemPerCPU instead: these give jobs --cpus-per-gpu and --mem-per-gpu, with which a job can be nobody's "
+            "guest"
+        )
+        return _result("memory", "warn", f"JobDefaults has {' and '.join(sorted(by_gpu))}", remedy)
 
     def limited(settings: Mapping[str, str]) -> bool:
-        return _seconds(settings.get("DefMemPerCPU", "")) > 0 or "DefMemPerGPU" in settings.get("JobDefaults", "")
+        return _seconds(settings.get("DefMemPerCPU", "")) > 0
 
     without = [one.name for one in sharing if not limited(one.fields) and not limited(config)]
-    found = f"no DefMemPerCPU and no DefMemPerGPU for {', '.join(without)}" if without else "jobs have a default"
+    found = f"no DefMemPerCPU for {', '.join(without)}" if without else "jobs have a default"
     remedy = (
         "set DefMemPerCPU: a job that names no memory takes all of its node's, so that no guest ever fits beside it"
     )

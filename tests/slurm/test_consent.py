@@ -175,4 +175,4 @@ def test_a_guest_is_bound_to_the_nodes_that_are_named(cluster: ContainerCluster)
 def test_races_of_an_owners_edits_with_the_rewrite(cluster: ContainerCluster) -> None:
     outcomes = count_outcomes(cluster, 40, seed=7)
     assert set(outcomes) <= HARMLESS
-    assert outcomes["guest"] > 20
+    assert outcomes["guest"] > 3

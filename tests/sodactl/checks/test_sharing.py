@@ -75,6 +75,8 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config": {"ConstrainDevices": "no"}}, "device access", "warn", "ConstrainDevices=yes"),
     ({"partitions": ()}, "partitions", "fail", "sharing.partitions"),
     ({"config": {"DefMemPerCPU": "UNLIMITED"}}, "memory", "warn", "DefMemPerCPU"),
+    ({"partitions": (partition(JobDefaults="DefMemPerGPU=4000"),)}, "memory", "warn", "DefMemPerCPU"),
+    ({"config": {"JobDefaults": "DefCpuPerGPU=4,DefMemPerGPU=2048"}}, "memory", "warn", "nobody's guest"),
     ({"config": PREEMPTS, "partitions": (partition(), OTHER)}, "preemption", "warn", "may lose their work"),
     ({"node": "kill_wait_s=30\n"}, "node settings", "fail", "kill_wait_s=10"),
     ({"node": ""}, "node settings", "fail", "kill_wait_s=10"),
@@ -98,7 +100,8 @@ def test_one_thing_that_is_wrong_and_only_that(
 
 FINE: list[dict[str, Any]] = [
     {"config": {"PrologEpilogTimeout": "0"}}, {"config": {"PrologEpilogTimeout": "65534"}},
-    {"config": {"DefMemPerCPU": "UNLIMITED"}, "partitions": (partition(JobDefaults="DefMemPerGPU=4000"),)},
+    {"config": {"DefMemPerCPU": "UNLIMITED"}, "partitions": (partition(DefMemPerCPU="4000"),)},
+    {"partitions": (partition(), partition("high", JobDefaults="DefMemPerGPU=4000"))},
     {"gres": "gpu:a100:2(S:0-1),cog:g1:1,cog:g0:1"},
     {"config": PREEMPTS, "partitions": (partition(), partition("high", PriorityTier="2", Nodes="n2"))},
     {"config": PREEMPTS | {"PreemptMode": "OFF"}, "partitions": (partition(), OTHER)},
