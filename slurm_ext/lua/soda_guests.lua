@@ -173,15 +173,11 @@ local function changed_lately(job_rec)
 end
 
 -- Whether a job asks for what the record of the change says that it asked for. Of fields that the change leaves alone none may
--- ask for GPUs. A rewrite without a record is an admin's own.
+-- ask for GPUs.
 local function is_as_read(job_desc, job_rec)
-    local record = job_desc.extra or ""
-    local before = job_rec.extra or ""
-    if record:sub(1, #RECORD_PREFIX) ~= RECORD_PREFIX or before == record then
-        return true
-    end
+    local record = job_desc.extra
     local _, mark = record:find(UNDO, 1, true)
-    if before ~= "" or not mark or #record > REQUEST_MAX_BYTES then
+    if (job_rec.extra or "") ~= "" or not mark or #record > REQUEST_MAX_BYTES then
         return false
     end
     local undo = ";" .. record:sub(mark + 1) .. ";"
@@ -204,7 +200,10 @@ function M.bind(job_desc, job_rec, shared_gres)
     if not any_names(job_desc, REQUESTS, shared_gres:lower()) then
         return nil
     end
-    if not is_as_read(job_desc, job_rec) or changed_lately(job_rec) then
+    -- A job with this very record is that guest already, and a rewrite without one is an admin's own.
+    local record = job_desc.extra or ""
+    local new = record:sub(1, #RECORD_PREFIX) == RECORD_PREFIX and record ~= job_rec.extra
+    if new and (not is_as_read(job_desc, job_rec) or changed_lately(job_rec)) then
         return "gres/" .. shared_gres .. ": " .. CHANGED
     end
     local nodes = count_nodes(job_desc.req_nodes or job_rec.req_nodes or "")
