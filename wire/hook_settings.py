@@ -1,8 +1,7 @@
-"""What prolog and epilog of a node read in sharing.conf; its agent reports it, so that ``sodactl doctor`` can compare nodes."""
+"""What prolog and epilog of a node read in sharing.conf; its agent reports it, and ``sodactl doctor`` compares nodes."""
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ def read_hook_settings(path: Path) -> HookSettings:
             return HookSettings(problem="it is no file")
         if found.st_uid != 0 or found.st_mode & 0o022:
             return HookSettings(problem="others than root may write it")
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), encoding="utf-8", errors="replace") as file:
+        with path.open(encoding="utf-8", errors="replace") as file:
             lines = file.read(_LONGEST).splitlines()
     except FileNotFoundError:
         return HookSettings()

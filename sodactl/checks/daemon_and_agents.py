@@ -143,13 +143,12 @@ def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
     return CheckResult("preemptions", "ok", f"{len(active)} under way")
 
 
-def told_hook_settings(site: SiteAccess) -> dict[str, HookSettings]:
+def reported_hook_settings(site: SiteAccess) -> dict[str, HookSettings]:
     """By node, what its agent reported last; empty where the store, of which there is a line of its own, cannot be read."""
-    told = {}
     with suppress(StoreError, SQLAlchemyError), site.store() as store, store.read() as session:
-        for node in queries.agent_heartbeats(session):
-            told |= {node.node: HookSettings.from_dict(settings) for settings in node.hooks}
-    return told
+        told = {node.node: node.hooks for node in queries.agent_heartbeats(session) if node.hooks}
+        return {name: HookSettings.from_dict(hooks[0]) for name, hooks in told.items()}
+    return {}
 
 
 def check_agents(session: Session, site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:

@@ -92,7 +92,7 @@ def _checks_of_sharing(
     settings, pools = site.settings.sharing, False
     with suppress(SlurmError):
         pools = read_record(Path(site.settings.state_dir)) is not None
-    hooks = daemon_and_agents.told_hook_settings(site)
+    hooks = daemon_and_agents.reported_hook_settings(site)
     every = site.partitions().partitions
     yield from sharing.check_sharing(settings, config, nodes_text, every, hooks=hooks, pools=pools)
     script = slurm_hooks.job_submit_path(config)

@@ -60,6 +60,9 @@ def _differences(settings: SharingSettings, config: SlurmConfig, node: HookSetti
             f"mps=yes and partitions={','.join(settings.partitions)} on every node, or mps = false in soda.toml",
         )
     if node.mps and set(node.partitions) != set(settings.partitions):
-        yield "partitions differ from those of soda.toml", f"set partitions={','.join(settings.partitions)} on every node"
+        yield (
+            "partitions differ from those of soda.toml",
+            f"set partitions={','.join(settings.partitions)} on every node",
+        )
     if node.mps and node.consent_by_default != settings.consent_by_default:
         yield "consent_by_default differs from that of soda.toml", "say the same in both"

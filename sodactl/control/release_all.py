@@ -57,7 +57,7 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
     changed them since. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
     sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
-    Names guests that run: they get their own requests once they wait again. While there are any, prolog and epilog must stay.
+    Names guests that run: they get their own requests once they wait again, and until then prolog and epilog must stay.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
     First the mode is set to observe, so that a running sodad does not make the same changes again, and its last changes
     are waited for; without a usable store this is skipped, with a warning.
@@ -263,8 +263,9 @@ def _draw(document: Document) -> None:
         )
     if guests := document["running_guests"]:
         output.warn(
-            f"running on GPUs of other jobs: {output.format_first(guests)}. Leave prolog and epilog where they are until these "
-            "have ended, or wait again (`scontrol requeue JOB`); then run this again: only then they get their own requests"
+            f"running on GPUs of other jobs: {output.format_first(guests)}. Leave prolog and epilog where they are until "
+            "these have ended, or wait again (`scontrol requeue JOB`); then run this again: only then they get their own "
+            "requests"
         )
     if document["mode_set"]:
         output.print_line("mode observe: sodad will change nothing more")

@@ -16,7 +16,6 @@ from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, S
 from slurm_soda.slurm_ext.read.slurm_config import parse_config
 from slurm_soda.sodactl.checks import sharing
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
-from slurm_soda.sodactl.checks.daemon_and_agents import told_hook_settings
 from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.records import NodeReport
@@ -82,8 +81,18 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"hooks": {"n1": HookSettings()}}, "node settings", "fail", "kill_wait_s=10"),
     ({"hooks": {"n1": MPS}}, "node settings", "fail", "mps = true under [sharing] in soda.toml"),
     ({"settings": WITH_MPS}, "node settings", "fail", "mps=yes and partitions=gpu on every node"),
-    ({"settings": WITH_MPS, "hooks": {"n1": replace(MPS, partitions=("other",))}}, "node settings", "fail", "partitions=gpu"),
-    ({"settings": WITH_MPS, "hooks": {"n1": replace(MPS, consent_by_default=True)}}, "node settings", "fail", "in both"),
+    (
+        {"settings": WITH_MPS, "hooks": {"n1": HookSettings(10, True, ("other",))}},
+        "node settings",
+        "fail",
+        "partitions=gpu",
+    ),
+    (
+        {"settings": WITH_MPS, "hooks": {"n1": replace(MPS, consent_by_default=True)}},
+        "node settings",
+        "fail",
+        "in both",
+    ),
     ({"hooks": {"n1": HookSettings(problem="others may write it")}}, "node settings", "fail", "chmod 644"),
     ({"hooks": {}}, "node settings", "warn", "start soda-agent there"),
     ({"partitions": (partition(Nodes="n1,n2"),)}, "node settings", "warn", "start soda-agent there"),
