@@ -12,6 +12,7 @@ from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import HeldOnNode
+from slurm_soda.slurm_ext.read.sacct import SacctReader
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_client import InController
 
@@ -86,7 +87,7 @@ def test_a_job_that_has_its_node_for_itself_is_no_guest(site: DaemonSite, gpus: 
     site.cluster.exec("root", ("scancel", str(job))).check()
 
     def accounted() -> list[tuple[int, int]]:
-        return [(run.gpus, run.shared_gpus) for one in client.accounting([job]) for run in one.runs]
+        return [(run.gpus, run.shared_gpus) for one in SacctReader(InController(site.cluster)).jobs([job]) for run in one.runs]
 
     site.wait(lambda: bool(accounted()), "accounting knows the job")
     assert accounted() == [(4, 0)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
@@ -18,13 +20,15 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, or a pair was parted; if not, nothing is refused.
+        limited: whether the mechanism limits anything, a pair was parted, or somebody is slowed too much; if not, nothing is
+            refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
         self._apart = _apart_by_row(snapshot)
-        self.limited = bool(self._apart) or not snapshot.mechanism.unlimited
+        self._behind = frozenset(np.flatnonzero(snapshot.sharing.behind_s > 0).tolist())
+        self.limited = bool(self._apart or self._behind) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -83,7 +87,7 @@ class GuestRules:
         if not self.limited or not there:
             return ""
         mechanism, snapshot = self.mechanism, self._snapshot
-        problem = self.refuse_apart(row, there)
+        problem = self.refuse_company(row, there)
         if problem:
             return problem
         if len(there) >= mechanism.jobs_per_gpu:
@@ -100,17 +104,30 @@ class GuestRules:
             problem = "who would be its host is a guest itself"
         return problem
 
-    def refuse_apart(self, row: int, there: Sequence[int]) -> str:
-        """Why a job must not meet these again, whatever the mechanism can do: it was parted from one of them."""
-        apart = self._apart.get(row, frozenset())
-        met = next((one for one in there if one in apart), None)
-        return "" if met is None else f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+    def refuse_company(self, row: int, there: Sequence[int]) -> str:
+        """Why a job must not join these, whatever the mechanism can do: it was parted from one of them, or one was slowed
+        beyond its bound and has not made up for that.
+        """
+        apart, job_id = self._apart.get(row, frozenset()), self._snapshot.jobs.job_id
+        for one in there if apart or self._behind else ():
+            if one in apart:
+                return f"it was parted from job {int(job_id[one])}"
+            if one in self._behind:
+                behind_s = float(self._snapshot.sharing.behind_s[one])
+                return f"job {int(job_id[one])} there was slowed beyond its bound, and makes up for {behind_s:.0f} s first"
+        return ""
 
-    def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
+    def barred_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs among these rows that must not meet, each as the positions of both, the smaller one first; ascending. Who was
+        slowed beyond its bound meets nobody whom it has not beside it already.
+        """
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
-        places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
-        return sorted((one, other) for one, other in places if one < other)
+        found = {(place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at}
+        for place, row in enumerate(rows):
+            if row in self._behind:
+                held = set(self._held(row))
+                found.update((place, at) for at, other in enumerate(rows) if held.isdisjoint(self._held(other)))
+        return sorted({(min(pair), max(pair)) for pair in found if pair[0] != pair[1]})
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
