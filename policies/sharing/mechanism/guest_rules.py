@@ -20,15 +20,16 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, a pair was parted, or somebody is slowed too much; if not, nothing is
+        limited: whether the mechanism limits anything, a pair is kept apart, or somebody was slowed too much; if not, nothing is
             refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
         self._apart = _apart_by_row(snapshot)
+        self._barred = _barred_programs(snapshot)
         self._behind = frozenset(np.flatnonzero(snapshot.sharing.behind_s > 0).tolist())
-        self.limited = bool(self._apart or self._behind) or not snapshot.mechanism.unlimited
+        self.limited = bool(self._apart or self._barred or self._behind) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -105,16 +106,22 @@ class GuestRules:
         return problem
 
     def refuse_company(self, row: int, there: Sequence[int]) -> str:
-        """Why a job must not join these, whatever the mechanism can do: it was parted from one of them, or one was slowed
-        beyond its bound and has not made up for that.
+        """Why a job must not join these, whatever the mechanism can do: it was parted from one, or in quarantine, or one was
+        slowed beyond its bound and has not made up for that.
         """
         apart, job_id = self._apart.get(row, frozenset()), self._snapshot.jobs.job_id
-        for one in there if apart or self._behind else ():
-            if one in apart:
-                return f"it was parted from job {int(job_id[one])}"
-            if one in self._behind:
-                behind_s = float(self._snapshot.sharing.behind_s[one])
-                return f"job {int(job_id[one])} there was slowed beyond its bound, and makes up for {behind_s:.0f} s first"
+        met = next((one for one in there if one in apart), None)
+        if met is not None:
+            return f"it was parted from job {int(job_id[met])}"
+        program = self._snapshot.sharing.program
+        barred = self.barred_programs(int(program[row]))
+        met = next((one for one in there if int(program[one]) in barred), None) if barred else None
+        if met is not None:
+            return f"its program and that of job {int(job_id[met])} are in quarantine after a fault of MPS"
+        met = next((one for one in there if one in self._behind), None) if self._behind else None
+        if met is not None:
+            behind_s = float(self._snapshot.sharing.behind_s[met])
+            return f"job {int(job_id[met])} there was slowed beyond its bound, and makes up for {behind_s:.0f} s first"
         return ""
 
     def barred_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
@@ -125,9 +132,17 @@ class GuestRules:
         found = {(place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at}
         for place, row in enumerate(rows):
             if row in self._behind:
-                held = set(self._held(row))
-                found.update((place, at) for at, other in enumerate(rows) if held.isdisjoint(self._held(other)))
-        return sorted({(min(pair), max(pair)) for pair in found if pair[0] != pair[1]})
+                mine = set(self._held(row))
+                found.update(
+                    (place, there)
+                    for there, other in enumerate(rows)
+                    if there != place and mine.isdisjoint(self._held(other))
+                )
+        return sorted({(min(pair), max(pair)) for pair in found})
+
+    def barred_programs(self, program: int) -> frozenset[int]:
+        """Programs with which a program does not share."""
+        return self._barred.get(program, frozenset())
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
@@ -182,7 +197,8 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
-        apart = (self._apart.get(row, frozenset()),)
+        barred = self.barred_programs(int(self._snapshot.sharing.program[row]))
+        apart = (self._apart.get(row, frozenset()), barred)
         if self.mechanism.unlimited:
             return apart
         sharing = self._snapshot.sharing
@@ -201,11 +217,20 @@ def _apart_by_row(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
     found: dict[int, set[int]] = {}
     row_of = (
         dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
-        if snapshot.sharing.apart
+        if snapshot.sharing.apart or snapshot.sharing.faulted
         else {}
     )
-    for one, other in snapshot.sharing.apart:
+    for one, other in (*snapshot.sharing.apart, *snapshot.sharing.faulted):
         if one in row_of and other in row_of:
             found.setdefault(row_of[one], set()).add(row_of[other])
             found.setdefault(row_of[other], set()).add(row_of[one])
     return {row: frozenset(others) for row, others in found.items()}
+
+
+def _barred_programs(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
+    """Of each program in quarantine those with which it does not share, itself perhaps."""
+    found: dict[int, set[int]] = {}
+    for one, other in snapshot.sharing.quarantined:
+        found.setdefault(one, set()).add(other)
+        found.setdefault(other, set()).add(one)
+    return {program: frozenset(others) for program, others in found.items()}
