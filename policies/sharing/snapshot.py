@@ -115,8 +115,8 @@ class SharingJobs:
         observed_slowdown: time of an iteration now over that alone, of running jobs beside others, averaged since all of
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
-        behind_s: seconds by which a running job is behind what its ``max_slowdown`` allows: its time beside others beyond the
-            bound, whoever they were, less what it has made up since; 0 within its bound, left out, for all.
+        behind_s: seconds by which a running job is behind what its ``max_slowdown`` allows: its time beside others beyond
+            the bound, whoever they were, less what it has made up since; 0 within its bound, left out, for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
         faulted: those of them whose programs a fatal fault of one may have ended: they part if they share.
         program: what may have such a fault again, as a number; -1 for a job whose program has had none, left out for all.

@@ -133,10 +133,15 @@ class TrackableResources:
     """Those of them that others hold as well: the second generic resource over the same devices."""
 
     def given(self, *, as_guest: bool) -> TrackableResources:
-        """The same, of a job that asked for shared GPUs or did not: with ``--exclusive`` Slurm gives a job everything that its
-        nodes have, the second name of its own GPUs too.
+        """The same, of a job that asked for shared GPUs or did not.
+
+        With ``--exclusive`` Slurm gives a job everything that its nodes have, its own GPUs by their second name too.
         """
-        return self if as_guest or not self.shared_gpus else replace(self, gpus=self.gpus - self.shared_gpus, shared_gpus=0)
+        return (
+            self
+            if as_guest or not self.shared_gpus
+            else replace(self, gpus=self.gpus - self.shared_gpus, shared_gpus=0)
+        )
 
 
 @lru_cache(maxsize=65536)

@@ -87,7 +87,8 @@ def test_a_job_that_has_its_node_for_itself_is_no_guest(site: DaemonSite, gpus: 
     site.cluster.exec("root", ("scancel", str(job))).check()
 
     def accounted() -> list[tuple[int, int]]:
-        return [(run.gpus, run.shared_gpus) for one in SacctReader(InController(site.cluster)).jobs([job]) for run in one.runs]
+        told = SacctReader(InController(site.cluster)).jobs([job])
+        return [(run.gpus, run.shared_gpus) for one in told for run in one.runs]
 
     site.wait(lambda: bool(accounted()), "accounting knows the job")
     assert accounted() == [(4, 0)]

@@ -50,7 +50,7 @@ def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None
         row, mine = jobs.row(job_id), plan.devices.get(job_id, ())
         refusal = rules.refuse(row, mine, there.__getitem__)
         if refusal:
-            barred = any(rules.refuse_company(row, there[device]) for device in mine)
+            barred = any(rules.refuse_barred(row, there[device]) for device in mine)
             problem = refusal if barred else f"mechanism {snapshot.mechanism.name!r} cannot do that: {refusal}"
             return GuestFault(job_id, problem, preempts=False)
         rules.arrive(row, mine, there.__getitem__)

@@ -20,8 +20,8 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, a pair is kept apart, or somebody was slowed too much; if not, nothing is
-            refused.
+        limited: whether the mechanism limits anything, a pair is kept apart, or somebody was slowed too much; if not,
+            nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
@@ -88,7 +88,7 @@ class GuestRules:
         if not self.limited or not there:
             return ""
         mechanism, snapshot = self.mechanism, self._snapshot
-        problem = self.refuse_company(row, there)
+        problem = self.refuse_barred(row, there)
         if problem:
             return problem
         if len(there) >= mechanism.jobs_per_gpu:
@@ -105,7 +105,7 @@ class GuestRules:
             problem = "who would be its host is a guest itself"
         return problem
 
-    def refuse_company(self, row: int, there: Sequence[int]) -> str:
+    def refuse_barred(self, row: int, there: Sequence[int]) -> str:
         """Why a job must not join these, whatever the mechanism can do: it was parted from one, or in quarantine, or one was
         slowed beyond its bound and has not made up for that.
         """
@@ -125,8 +125,9 @@ class GuestRules:
         return ""
 
     def barred_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Pairs among these rows that must not meet, each as the positions of both, the smaller one first; ascending. Who was
-        slowed beyond its bound meets nobody whom it has not beside it already.
+        """Pairs among these rows that must not meet, each as the positions of both, the smaller one first; ascending.
+
+        Who was slowed beyond its bound meets nobody whom it has not beside it already.
         """
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
         found = {(place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at}

@@ -155,7 +155,9 @@ def parse_allocated_tres(text: str, column: str) -> AllocatedTres:
     for value in (found.cpus, found.memory_mib, found.nodes, found.gpus):
         _checked(value, text, column)
     shares = any(f"gres/{name}" in text for name in ("shard", "mps", "sharedgpu"))
-    return AllocatedTres(found.cpus, found.memory_mib, found.nodes, found.gpus, found.gpu_type, shares, found.shared_gpus)
+    return AllocatedTres(
+        found.cpus, found.memory_mib, found.nodes, found.gpus, found.gpu_type, shares, found.shared_gpus
+    )
 
 
 @lru_cache(maxsize=65536)

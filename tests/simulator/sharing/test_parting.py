@@ -112,7 +112,7 @@ def test_short_guests_one_after_the_other_do_not_keep_their_host_beyond_its_boun
     beside = sorted(span for pair, spans in mine.items() if 1 in pair for span in spans)
     assert len(beside) > 1
     for (begun_s, end_s), (next_s, _) in itertools.pairwise(beside):
-        # At half the speed, with a bound of 1.5: it is 0.25 s behind for each second beside another, and makes up for 0.5 s alone.
+        # At half the speed, with a bound of 1.5: 0.25 s behind for each second beside another; alone, it makes up for 0.5 s.
         assert next_s >= end_s + (end_s - begun_s) / 2 - 0.7
     assert outcome.end_s[0] <= 1000.0 * 1.5
     assert len(parts.job) >= 16
