@@ -99,8 +99,8 @@ class ObservedPairs:
         """As in :class:`~slurm_soda.policies.sharing.snapshot.SharingJobs`, beside a table of these jobs."""
         if not self._behind:
             return np.zeros(len(rows))
-        told = [self._behind[row].at(now_s) if row in self._behind else 0.0 for row in rows]
-        return np.round(np.array(told, dtype=np.float64), _ROUND)
+        told = [round(self._behind[row].at(now_s), _ROUND) if row in self._behind else 0.0 for row in rows]
+        return np.array(told, dtype=np.float64)
 
     @property
     def apart(self) -> tuple[tuple[int, int], ...]:
