@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -261,7 +262,8 @@ def test_a_killed_daemon_with_a_server_and_its_directories_is_cleaned(node: Node
 
 def as_user(script: str, *arguments: object, uid: int = UID) -> subprocess.Popen[str]:
     """A program of a user; Python, which says in its first line that it is at work."""
-    argv = ["setpriv", f"--reuid={uid}", "--clear-groups", "/usr/bin/python3", "-c", script, *map(str, arguments)]
+    who = (f"--reuid={uid}", f"--regid={pwd.getpwuid(uid).pw_gid}", "--clear-groups")
+    argv = ["setpriv", *who, "/usr/bin/python3", "-c", script, *map(str, arguments)]
     program = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     program.stdout.readline()
@@ -298,10 +300,10 @@ while time.monotonic() < end:
         try:
             if not pid.isdigit() or int(pid) == os.getpid() or os.stat("/proc/" + pid).st_uid != os.getuid(): continue
             if sys.argv[1] not in open(f"/proc/{pid}/cmdline").read(): continue  # of another test
+            os.kill(int(pid), signal.SIGSTOP)
             for file in os.listdir(f"/proc/{pid}/fd"):
                 link = os.readlink(f"/proc/{pid}/fd/{file}")
                 if "/locks/" in link or link.endswith("/mps"): print("a lock", flush=True)
-            os.kill(int(pid), signal.SIGSTOP)
         except OSError: pass
 """
 
