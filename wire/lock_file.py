@@ -12,8 +12,8 @@ _MODE = 0o600
 def open_lock_file(path: Path) -> int:
     """Open a lock file, made where it is missing; gives its descriptor, without a lock.
 
-    One that others may open, as earlier versions made it, is closed to them. The directory may be another user's, who may have
-    put anything there: what is no plain file, or has a second name, keeps its mode.
+    One that others may open, as earlier versions made it, is closed to them. The directory may be another user's, who may
+    have put anything there: what is no plain file, or has a second name, keeps its mode.
 
     Raises:
         OSError: it cannot be opened, or it is a link.

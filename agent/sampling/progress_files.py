@@ -125,8 +125,9 @@ class ProgressFiles:
             name = _file_name(run)
             kept.setdefault(str(run.uid), set()).update((name, f"{name}.new"))
         with contextlib.suppress(OSError):  # no job has begun yet
-            for owner in filter(str.isdecimal, os.listdir(self._directory)):
-                self._clean_owners(int(owner), kept.get(owner, set()))
+            for path in Path(self._directory).iterdir():
+                if path.name.isdecimal():
+                    self._clean_owners(int(path.name), kept.get(path.name, set()))
 
     def _clean_owners(self, uid: int, kept: set[str]) -> None:
         with contextlib.suppress(OSError):

@@ -20,7 +20,7 @@ class SnapshotReader:
     """The one reader of a daemon."""
 
     def __init__(self, context: DaemonContext) -> None:
-        self._accounting_lookup = context.accounting_lookup
+        self._store, self._accounting_lookup = context.store, context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
@@ -38,7 +38,7 @@ class SnapshotReader:
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
-            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s, mps=sharing.mps)
+            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s)
             job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(
@@ -46,6 +46,8 @@ class SnapshotReader:
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
+            if sharing.partitions:
+                state.shares.manual.read(self._store)
             state.shares.observe(slurm_state.jobs, at, job_cache)
         return slurm_state
 

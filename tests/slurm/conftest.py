@@ -26,6 +26,8 @@ LONG_FIRST = (
     "walls",
     "sharing",
     "parting",
+    "share_by_hand",
+    "quarantine",
     "progress",
     "fit_gang",
     "snapshot",

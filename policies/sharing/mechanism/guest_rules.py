@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -18,13 +18,14 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, or a pair was parted; if not, nothing is refused.
+        limited: whether the mechanism limits anything, or a pair is kept apart; if not, nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
         self._apart = _apart_by_row(snapshot)
-        self.limited = bool(self._apart) or not snapshot.mechanism.unlimited
+        self._barred = _barred_programs(snapshot)
+        self.limited = bool(self._apart) or bool(self._barred) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -80,37 +81,52 @@ class GuestRules:
 
     def refuse_device(self, row: int, device: int, there: Sequence[int], *, later: bool = False) -> str:
         """Why a job cannot join these on one device, whatever else it gets; ``later``: in a decision after this one."""
+        return next(self.refusals(row, device, there, later=later), "")
+
+    def refusals(self, row: int, device: int, there: Sequence[int], *, later: bool = False) -> Iterator[str]:
+        """All that speaks against it, as :meth:`refuse_device` says the first of it."""
         if not self.limited or not there:
-            return ""
+            return
         mechanism, snapshot = self.mechanism, self._snapshot
-        problem = self.refuse_apart(row, there)
-        if problem:
-            return problem
+        if parted := self.refuse_apart(row, there):
+            yield parted
         if len(there) >= mechanism.jobs_per_gpu:
-            problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
-        elif not mechanism.starts_together and not later and self._changes(row, device, there):
-            problem = "it, or who is there, starts, leaves or moves in the same decision"
-        elif not snapshot.devices.shareable[device]:
-            problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
-        elif obstacle := self._obstacle(row):
-            problem = obstacle
-        elif not all(may_meet(snapshot, row, one) for one in there):
-            problem = "a job of another user is there"
-        elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
-            problem = "who would be its host is a guest itself"
-        return problem
+            yield f"all {mechanism.jobs_per_gpu:g} places are taken"
+        if not mechanism.starts_together and not later and self._changes(row, device, there):
+            yield "it, or who is there, starts, leaves or moves in the same decision"
+        if not snapshot.devices.shareable[device]:
+            yield f"nobody can join others on GPU {self.place(device)[1]} of its node now"
+        if obstacle := self._obstacle(row):
+            yield obstacle
+        if not all(may_meet(snapshot, row, one) for one in there):
+            yield "a job of another user is there"
+        if not mechanism.guests_host and self.guest_on(self.host(device, there)):
+            yield "who would be its host is a guest itself"
 
     def refuse_apart(self, row: int, there: Sequence[int]) -> str:
-        """Why a job must not meet these again, whatever the mechanism can do: it was parted from one of them."""
+        """Why a job must not meet these, whatever the mechanism can do: it was parted from one, or in quarantine."""
         apart = self._apart.get(row, frozenset())
         met = next((one for one in there if one in apart), None)
-        return "" if met is None else f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+        if met is not None:
+            return f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+        program = self._snapshot.sharing.program
+        barred = self.barred_programs(int(program[row]))
+        met = next((one for one in there if int(program[one]) in barred), None) if barred else None
+        if met is None:
+            return ""
+        return (
+            f"its program and that of job {int(self._snapshot.jobs.job_id[met])} are in quarantine after a fault of MPS"
+        )
 
     def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
         places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
         return sorted((one, other) for one, other in places if one < other)
+
+    def barred_programs(self, program: int) -> frozenset[int]:
+        """Programs with which a program does not share."""
+        return self._barred.get(program, frozenset())
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
@@ -165,7 +181,8 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
-        apart = (self._apart.get(row, frozenset()),)
+        barred = self.barred_programs(int(self._snapshot.sharing.program[row]))
+        apart = (self._apart.get(row, frozenset()), barred)
         if self.mechanism.unlimited:
             return apart
         sharing = self._snapshot.sharing
@@ -184,11 +201,20 @@ def _apart_by_row(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
     found: dict[int, set[int]] = {}
     row_of = (
         dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
-        if snapshot.sharing.apart
+        if snapshot.sharing.apart or snapshot.sharing.faulted
         else {}
     )
-    for one, other in snapshot.sharing.apart:
+    for one, other in (*snapshot.sharing.apart, *snapshot.sharing.faulted):
         if one in row_of and other in row_of:
             found.setdefault(row_of[one], set()).add(row_of[other])
             found.setdefault(row_of[other], set()).add(row_of[one])
     return {row: frozenset(others) for row, others in found.items()}
+
+
+def _barred_programs(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
+    """Of each program in quarantine those with which it does not share, itself perhaps."""
+    found: dict[int, set[int]] = {}
+    for one, other in snapshot.sharing.quarantined:
+        found.setdefault(one, set()).add(other)
+        found.setdefault(other, set()).add(one)
+    return {program: frozenset(others) for program, others in found.items()}
