@@ -220,11 +220,13 @@ def test_many_slow_daemons_cost_a_turn_little_more_than_a_second_and_all_are_ask
 ) -> None:
     answer_by(node, monkeypatch, f"echo $CUDA_MPS_PIPE_DIRECTORY >>{node.top}/asked; sleep 0.3; echo ACTIVE")
     crowds(12, 1)
-    for _ in range(5):
+    asked: set[str] = set()
+    for _ in range(12):  # a busy machine asks one in a turn
         begin = time.monotonic()
         node.turn()
-        assert time.monotonic() - begin < 2
-    assert len(set((node.top / "asked").read_text().split())) == 12
+        assert time.monotonic() - begin < 2.5
+        asked.update((node.top / "asked").read_text().split())
+    assert len(asked) == 12
 
 
 WRONG_ANSWERS = {"endless": "exec cat /dev/zero", "kept open": "sleep 5 & exit 0", "no end": "exec sleep 60"}
