@@ -1,5 +1,5 @@
-"""Pairs that did not come about, or fell apart at once, and guests that lost their places, whoever their hosts were: not
-tried again before a pause that doubles.
+"""Pairs that did not come about, or fell apart at once, jobs that cannot be guests, and guests that lost their places,
+whoever their hosts were: not tried again before a pause that doubles.
 
 A host's owner makes new job ids as he likes, so a pause of the pair alone would bound nothing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,9 +17,13 @@ import numpy as np
 from slurm_soda.daemon.sharing.share_state import FAILED_ENDS, Share
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.read.shown_request import shown_request
 
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 3600.0
+FIRST_JOB_PAUSE_S = 60.0
+"""What a job asks for seldom changes, and while it is planned as a guest it keeps its seats from others."""
 SHORT_RUN_S = 60.0
 """A guest that was revoked so soon after its start has done nothing."""
 
@@ -41,6 +45,14 @@ class _Pause:
     until_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _JobPause:
+    pause: _Pause
+    why: str
+    asked: Mapping[str, str]
+    """What it asked for, as every reading of all jobs shows it."""
+
+
 @dataclass(slots=True)
 class PairPauses:
     """Kept in memory; a restarted daemon notes again what the store has. All instants are the steady clock's."""
@@ -52,6 +64,8 @@ class PairPauses:
     """How often a guest lost its place, by job id."""
     most_revocations: int = 0
     """A guest that lost its place so often is nobody's any more; 0: no bound."""
+    _by_job: dict[int, _JobPause] = field(default_factory=dict)
+    """Jobs whose request cannot be that of a guest for a reason that only Slurm's whole picture of it tells."""
     apart: set[tuple[int, int]] = field(default_factory=set)
     """Pairs that an observed slowdown has parted, the smaller id first: never again."""
 
@@ -103,6 +117,20 @@ class PairPauses:
         """Owners of guests and hosts that do not share now."""
         return {owners for owners, pause in self._by_owners.items() if steady_s < pause.until_s}
 
+    def note_refused(self, job_id: int, why: str, asked: Mapping[str, str], steady_s: float) -> None:
+        """A job cannot be a guest, whoever its host would be, with what it asks for."""
+        known = self._by_job.get(job_id)
+        times = known.pause.times + 1 if known is not None and known.asked == asked else 1
+        pause = _Pause(times, steady_s + _doubled_s(FIRST_JOB_PAUSE_S, times))
+        self._by_job[job_id] = _JobPause(pause, why, dict(asked))
+
+    def why_refused(self, job: SlurmJob, steady_s: float) -> str:
+        """Why a job that was refused is no guest now; empty: nothing is known, or it is time to ask again."""
+        known = self._by_job.get(job.job_id)
+        if known is None or steady_s >= known.pause.until_s or known.asked != shown_request(job):
+            return ""
+        return known.why
+
     def why_not(self, guest: int, hosts: Collection[int], steady_s: float) -> str:
         """Why these do not share now; empty: they may."""
         if why := self.why_no_guest(guest, steady_s):
@@ -135,11 +163,12 @@ class PairPauses:
 
     def keep(self, job_ids: Collection[int]) -> None:
         """Forget pairs of which one is no longer listed."""
-        if not (self._by_pair or self.revoked or self.apart):
+        if not (self._by_pair or self._by_job or self.revoked or self.apart):
             return
         listed = {*job_ids, ANY_HOST, ANYBODY}
         self.revoked = Counter({guest: times for guest, times in self.revoked.items() if guest in listed})
         self._by_pair = {pair: pause for pair, pause in self._by_pair.items() if listed.issuperset(pair)}
+        self._by_job = {job_id: known for job_id, known in self._by_job.items() if job_id in listed}
         self.apart = {pair for pair in self.apart if listed.issuperset(pair)}
 
 
@@ -147,12 +176,15 @@ def _lengthen(pauses: dict[_Key, _Pause], key: _Key, steady_s: float, *, first_s
     """Pause again, twice as long; what has done well for the longest pause begins anew."""
     known = pauses.get(key)
     times = known.times + 1 if known is not None and steady_s < known.until_s + MAX_PAUSE_S else 1
-    pause_s = min(max(first_s, FIRST_PAUSE_S) * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
-    pauses[key] = _Pause(times, steady_s + pause_s)
+    pauses[key] = _Pause(times, steady_s + _doubled_s(max(first_s, FIRST_PAUSE_S), times))
 
 
 def _told(times: int) -> str:
     return "once" if times == 1 else f"{times} times"
+
+
+def _doubled_s(first_s: float, times: int) -> float:
+    return min(first_s * 2.0 ** min(times - 1, 30), MAX_PAUSE_S)
 
 
 def _was_short(share: Share) -> bool:

@@ -12,9 +12,11 @@ from slurm_soda.daemon.sharing import pair_pauses
 from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
+from tests.daemon.records import record
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
 
@@ -315,3 +317,18 @@ def test_a_guest_that_never_starts_is_pinned_less_and_less_whoever_its_hosts_are
         daemon.follow(1)
         pinned += slurm.all[2].guest
     assert 60 < pinned < 150, "30 s before pauses of 30, 60, 120 and 240 s"
+
+
+def test_what_a_guest_cannot_have_is_asked_again_later_and_later() -> None:
+    pauses, asks = PairPauses(), record(2, tres_per_node="gres/gpu:2")
+    tries, now_s = [], 0.0
+    while now_s < 20_000:
+        if not pauses.why_refused(asks, now_s):
+            tries.append(now_s)
+            pauses.note_refused(2, "it has --mem-per-gpu", shown_request(asks), now_s)
+        now_s += 1.0
+    assert tries == [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980, 14580, 18180]
+    changed = replace(asks, tres_per_node="gres/gpu:1")
+    assert (pauses.why_refused(asks, now_s), pauses.why_refused(changed, now_s)) == ("it has --mem-per-gpu", "")
+    pauses.keep({3})
+    assert pauses.why_refused(asks, now_s) == ""
