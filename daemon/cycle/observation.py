@@ -47,6 +47,11 @@ class SnapshotReader:
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
             state.shares.observe(slurm_state.jobs, at, job_cache)
+        with watch("observe.former_runs"):
+            requeued, followed = state.preemptions.requeued, {*state.preemptions.by_job, *state.shares.by_guest}
+            state.former_runs.observe(
+                slurm_state.jobs, slurm_state.nodes, job_cache, followed=followed, requeued=requeued
+            )
         return slurm_state
 
     def snapshot(

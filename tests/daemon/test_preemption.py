@@ -184,7 +184,7 @@ def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, restar
     following = ActivePreemptions(PreemptionSettings())
     following.adopt([active_preemption("requeued")])
     jobs = {1: LEASED, 2: record(2, reason=reason, restarts=restarts)}
-    steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True)
+    steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True, left={1})
     assert [each.send for each in steps] == sends
 
 

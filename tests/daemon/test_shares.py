@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.daemon.store.tables.scheduling import NodeEvent
 from tests.daemon.harness import Daemon
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
@@ -102,6 +103,39 @@ def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTol
     assert slurm.requests()[2] == OWN
     assert (slurm.all[2].state, slurm.all[2].restarts, slurm.all[2].guest) == ("RUNNING", 1, False)
     assert ends(daemon) == [("over", "revoked")]
+
+
+def test_a_guest_whose_node_failed_starts_again_when_its_former_run_is_gone(
+    fresh_store: Path, told: JoinAsTold
+) -> None:
+    """Slurm's own wait is not ended before: the run may still save its state there, and a second one would be refused."""
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm.all[1].work_s = 1.0
+    slurm.fail_node(2)
+    daemon.follow(20)
+    assert slurm.requests()[2] == OWN
+    assert (slurm.all[2].state, slurm.all[2].reason) == ("PENDING", "BeginTime")
+    at_s = slurm.clock.now_s()
+    with daemon.store.write() as session:  # of an earlier job of that id, and of the run
+        session.add(NodeEvent(kind="close", job_id=2, restart=0, node="n1", at_s=at_s - 1000))
+    daemon.follow(5)
+    assert slurm.all[2].state == "PENDING"
+    with daemon.store.write() as session:
+        session.add(NodeEvent(kind="close", job_id=2, restart=0, node="n1", at_s=at_s))
+    daemon.follow(5)
+    assert (slurm.all[2].state, slurm.all[2].restarts) == ("RUNNING", 1)
+    assert ends(daemon) == [("over", "revoked")]
+
+
+def test_slurm_itself_starts_a_guest_of_whose_former_run_nobody_tells(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm.all[1].work_s = 1.0
+    slurm.fail_node(2)
+    daemon.follow(130)
+    assert (slurm.all[2].state, slurm.all[2].restarts) == ("RUNNING", 1)
+    assert not [action for action in daemon.actions() if action.kind == "start-now"]
 
 
 @pytest.mark.parametrize(
