@@ -19,9 +19,9 @@ from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.preemption.former_runs import FormerRuns
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.may_join import JoinChecks
-from slurm_soda.daemon.preemption.former_runs import FormerRuns
 from slurm_soda.daemon.sharing.open_shares import OpenShares
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache

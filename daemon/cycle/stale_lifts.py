@@ -77,7 +77,7 @@ class StaleLifts:
 
     def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:
         """Of a job whose SiteFactor Slurm does not tell, the last recorded one counts."""
-        shown = release_changes(jobs, site_factors_if_any(self.context.client), now_s=self.context.clock.now_s())
+        shown = release_changes(jobs, site_factors_if_any(self.context.client))
         changes = [replace(change, reason=f"{since}: lifts end") for change in shown if "SiteFactor" in change.new]
         hidden = [change.job_id for change in changes if not change.old]
         with self.context.store.read() as session:

@@ -56,7 +56,7 @@ class FormerRuns:
             nodes: all.
             job_cache: knows the runs; it has taken in the same reading.
             followed: the jobs whose wait may be ended.
-            requeued: those of them that Slurm has requeued at our word: these were completing, though nobody may have seen it.
+            requeued: those of them that Slurm has requeued at our word: these were completing, seen or not.
         """
         listed = [jobs[job_id] for job_id in followed if job_id in jobs]
         keys = {(job.job_id, job.restarts): job for job in listed if job.state in ("COMPLETING", "PENDING")}

@@ -96,7 +96,7 @@ class SeenShare:
     preempted: bool = False
     """The guest itself is: its preemption ends the wait after the requeue."""
     left: bool = True
-    """The guest's former run has certainly left its nodes; see :class:`slurm_soda.daemon.preemption.former_runs.FormerRuns`."""
+    """The guest's former run has certainly left its nodes (:mod:`slurm_soda.daemon.preemption.former_runs`)."""
 
 
 @dataclass(frozen=True, slots=True)

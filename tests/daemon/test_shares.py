@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
 from slurm_soda.daemon.store.tables.scheduling import NodeEvent
+from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
 from tests.daemon.harness import Daemon
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
