@@ -95,7 +95,7 @@ class ActivePreemptions:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
         A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``left`` are jobs
-        whose former run has certainly left, ``boot_s`` is as in :class:`PreemptionContext`, ``details`` are of those that wait.
+        whose former run has certainly left, ``boot_s`` is as in :class:`PreemptionContext`, ``details`` are of waiting jobs.
         """
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)

@@ -55,8 +55,8 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
     one), gives waiting guests on GPUs of others their own requests again (by what their jobs carry, without the store too),
     and restores requests for cores that it changed, unless someone changed them since. The two minutes that Slurm makes a
-    requeued job wait stay. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
-    sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
+    requeued job wait stay. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a
+    running sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
     First the mode is set to observe, so that a running sodad does not make the same changes again, and its last changes
     are waited for; without a usable store this is skipped, with a warning.
