@@ -213,6 +213,20 @@ def test_a_guest_that_the_store_does_not_know_is_taken_up(fresh_store: Path, tol
     assert slurm.requests()[2] == OWN
 
 
+def test_a_guest_waits_no_longer_for_a_sodad_that_completes_no_cycle(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held, slurm.silent = True, {"nodes"}
+    for _ in range(23):
+        slurm.advance(5)
+        assert daemon.run().error
+    assert slurm.requests()[2] == OWN
+    slurm.silent = set()
+    told.wanted = {}
+    slurm.advance(61)
+    daemon.follow(3)
+    assert [phase for phase, _ in ends(daemon)] == ["over"]
+
+
 def test_a_guest_without_a_record_is_nobodys(fresh_store: Path, told: JoinAsTold) -> None:
     slurm = cluster()
     slurm.all[2].other_gres = "gres/sharedgpu:g0:1"
