@@ -42,6 +42,7 @@ REFUSED = {
     "--gres=gpu:1 --extra=mine": "an Extra of its own",
     "--gres=gpu:1 --mem=0": "the whole memory",
     "--ntasks=1": "no GPU",
+    "--gres=gpu:1 --gpus-per-node=1": "twice in one way",
 }
 
 
