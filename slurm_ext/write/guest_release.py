@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus
+from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, count_shared_gpus
 from slurm_soda.slurm_ext.sharing.guest_record import is_guest_record, parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, other_gres, request_fields
 from slurm_soda.slurm_ext.write.job_changes import JobChange, restore_change
@@ -57,7 +57,7 @@ def _as_guest(job: SlurmJob) -> tuple[SlurmJob, str]:
     """
     named = _SHARED.search(f"{job.tres_per_node},{job.tres_per_job}")
     if named is None or job.shared_gpus:
-        return job, named[1] if named else ""
+        return job, named[1] if named else SHARED_GPU_GRES
     per_node = count_shared_gpus(job.tres_per_node, named[1])
     shared = per_node * max(1, job.nodes) or count_shared_gpus(job.tres_per_job, named[1])
     return replace(job, gpus=job.gpus + shared, shared_gpus=shared), named[1]
