@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
@@ -213,6 +214,8 @@ class NodeReport:
     """Jobs under NVIDIA MPS now; who is not among them has its GPUs alone or in turns with others."""
     mps_faults: tuple[MpsFault, ...] = ()
     """Seen since the last report that was taken."""
+    hooks: tuple[HookSettings, ...] = ()
+    """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -248,6 +251,7 @@ class NodeReport:
             progress=tuple(ReportedProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
             mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
             mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
+            hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
         )
 
     @classmethod

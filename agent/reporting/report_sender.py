@@ -16,6 +16,7 @@ from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
+from slurm_soda.wire.hook_settings import HOOK_SETTINGS_FILE, read_hook_settings
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 
 log = logging.getLogger("soda-agent")
@@ -89,6 +90,7 @@ class ReportSender:
             core_fits=tuple(self._core_messages.fits),
             mps_jobs=self._mps.jobs,
             mps_faults=tuple(self._mps.faults),
+            hooks=(read_hook_settings(HOOK_SETTINGS_FILE),),
         )
         before = self._unanswered
         if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:

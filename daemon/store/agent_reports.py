@@ -93,6 +93,7 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
         session.add(seen)
     seen.agent_id, seen.seq, seen.seen_s = report.agent_id, report.seq, now_s
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
+    seen.hooks = [asdict(settings) for settings in report.hooks]
 
 
 def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobClosed]) -> None:
