@@ -73,7 +73,7 @@ def processes(site: DaemonSite) -> list[str]:
 
 def left(site: DaemonSite) -> list[str]:
     """Files of shares and daemons, and processes of MPS."""
-    files = node(site, "find", "/run/slurm-soda/mps", "/run/slurm-soda/shares", "-mindepth", "1")
+    files = node(site, "find", "/run/slurm-soda-node/mps", "/run/slurm-soda-node/shares", "-mindepth", "1")
     return files.splitlines() + processes(site)
 
 

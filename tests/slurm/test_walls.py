@@ -73,7 +73,7 @@ class Site:
         return set(text().splitlines()) - {"shown"}
 
     def records(self, node: str = "n1") -> set[str]:
-        return set(self.cluster.exec("root", ("ls", "/run/slurm-soda/shares"), node=node).stdout.split())
+        return set(self.cluster.exec("root", ("ls", "/run/slurm-soda-node/shares"), node=node).stdout.split())
 
     def tasks(self, array: int) -> list[str]:
         """Index and state of each task."""
