@@ -74,6 +74,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
     "For admins": {
         "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "shares": LazyCommand(f"{_HERE}.live.shares:shares", "Which jobs share GPUs, and why they stopped."),
+        "quarantine": LazyCommand(
+            f"{_HERE}.control.quarantine:quarantine", "Which programs a fault under MPS keeps apart."
+        ),
         "policy": LazyCommand(f"{_HERE}.control.mode_and_policy:policy", "Show, list or set the scheduling policy."),
         "mode": LazyCommand(
             f"{_HERE}.control.mode_and_policy:mode", "Show or set the mode: observe, advise or enforce."

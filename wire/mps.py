@@ -6,14 +6,17 @@ tell whose it was (docs/design/0014). So a fault names every job under the daemo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from slurm_soda.wire.run_fields import MAX_GPUS, RunFields
 
 MAX_MPS_JOBS = 1024
 """Jobs under MPS on one node."""
 MAX_MPS_FAULTS = 64
+MAX_PAIRS_OF_FAULT = 256
+"""A server of MPS has 48 clients at most; who tells of more pairs than such jobs make is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,13 @@ class MpsFault:
 
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """Pairs of jobs, the smaller id first, that may have ended each other: to be parted, and not to share again."""
-        return pairs_under_mps(self.jobs)
+        return tuple(islice(pairs_under_mps(self.jobs), MAX_PAIRS_OF_FAULT))
 
 
-def pairs_under_mps(jobs: Iterable[MpsJob]) -> tuple[tuple[int, int], ...]:
+def pairs_under_mps(jobs: Iterable[MpsJob]) -> Iterator[tuple[int, int]]:
     """Pairs of jobs, the smaller id first, that share a GPU by MPS; what two jobs share by turns is not among them."""
     ordered = sorted(jobs, key=lambda job: job.job_id)
-    return tuple(
+    return (
         (one.job_id, other.job_id)
         for at, one in enumerate(ordered)
         for other in ordered[at + 1 :]

@@ -33,8 +33,8 @@ class ControlDaemon:
         self._directory = directory
         self.name = directory.name
         """A user's id, or ``all``."""
-        self._log_file = -1
-        """Inode of the log that was read."""
+        self._log = -1
+        """The log that was read, open: what it said before somebody removed it can still be read."""
         self._log_read = 0
 
     def jobs(self) -> tuple[MpsJob, ...]:
@@ -103,22 +103,40 @@ class ControlDaemon:
             return None
         return done.stdout if done.returncode == 0 else None
 
+    def close(self) -> None:
+        """Read its log no more."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
     def _read_log(self) -> bytes:
+        said = self._read_rest()
+        return said + self._read_rest() if self._opened_other_log() else said
+
+    def _opened_other_log(self) -> bool:
+        """Whether a log lies there that is not the one that was read."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             file = os.open(self._directory / "log" / "server.log", flags)
         except OSError:
+            return False
+        found = os.fstat(file)
+        same = self._log >= 0 and os.path.samestat(found, os.fstat(self._log))
+        if same or not stat.S_ISREG(found.st_mode):
+            os.close(file)
+            return False
+        self.close()
+        self._log, self._log_read = file, 0
+        return True
+
+    def _read_rest(self) -> bytes:
+        if self._log < 0:
             return b""
         try:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
-                return b""
-            if found.st_ino != self._log_file or found.st_size < self._log_read:
-                self._log_file, self._log_read = found.st_ino, 0
-            start = max(self._log_read, found.st_size - MAX_LOG_BYTES)
-            self._log_read = found.st_size
-            return os.pread(file, found.st_size - start, start)
+            size = os.fstat(self._log).st_size
+            before = self._log_read if self._log_read <= size else 0  # it was cut, and written anew
+            start = max(before, size - MAX_LOG_BYTES)
+            self._log_read = size
+            return os.pread(self._log, size - start, start)
         except OSError:
             return b""
-        finally:
-            os.close(file)

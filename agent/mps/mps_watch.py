@@ -7,7 +7,7 @@ and a fault is then known to nobody but the jobs that it ended.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurm_soda.agent.mps.control_daemon import ControlDaemon
@@ -45,6 +45,8 @@ class MpsWatch:
         """Daemons with a fault, and since when."""
         self._asked: dict[str, tuple[bool, float]] = {}
         """Whether a daemon answered, and when it is to be asked again."""
+        self._served: dict[str, tuple[MpsJob, ...]] = {}
+        """Jobs of each daemon at the last look: a fault may have ended them since."""
         self._list_s = float("-inf")
 
     @property
@@ -54,23 +56,25 @@ class MpsWatch:
 
     def recover(self, now_s: float) -> Sequence[str]:
         """What logs say already was seen by an agent before, or by nobody."""
-        for daemon in self._find_daemons():
-            daemon.skip_log()
+        for name in self._find_daemons():
+            self._daemons[name].skip_log()
         return self._write_list(now_s)
 
     def turn(self, sample: NodeSample) -> Sequence[str]:
         """Look at every daemon; each new fault is news and a line for people."""
         told = list(self._write_list(sample.now_s))
         jobs: list[MpsJob] = []
-        for daemon in self._find_daemons():
+        there = self._find_daemons()
+        for name, daemon in sorted(self._daemons.items()):
             served = daemon.jobs()
             jobs.extend(served)
+            concerned = {job.job_id: job for job in (*self._served.get(name, ()), *served)}
+            self._served[name] = served
             if self._has_new_fault(daemon, sample.now_s):
-                self._news.faults.append(MpsFault(sample.unix_s, served))
-                numbers = ", ".join(str(job.job_id) for job in served)
-                told.append(
-                    f"MPS of {daemon.name}: a fatal fault of one client, which ends others too (jobs {numbers})"
-                )
+                self._news.faults.append(MpsFault(sample.unix_s, tuple(concerned[job] for job in sorted(concerned))))
+                numbers = ", ".join(str(job) for job in sorted(concerned))
+                told.append(f"MPS of {name}: a fatal fault of one client, which ends others too (jobs {numbers})")
+        self._forget(self._daemons.keys() - there)
         self._news.jobs = tuple(jobs)
         return told
 
@@ -78,18 +82,21 @@ class MpsWatch:
         """The list stays: hooks need it without an agent too."""
         return ()
 
-    def _find_daemons(self) -> list[ControlDaemon]:
+    def _find_daemons(self) -> set[str]:
+        """Names of those that are there; new ones are watched from now on."""
         try:
             names = {entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False)}
         except OSError:
             names = set()
-        for gone in self._daemons.keys() - names:
-            del self._daemons[gone]
-            self._faulted_s.pop(gone, None)
-            self._asked.pop(gone, None)
         for name in names - self._daemons.keys():
             self._daemons[name] = ControlDaemon(self._root / name)
-        return list(self._daemons.values())
+        return names
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for gone in names:
+            self._daemons.pop(gone).close()
+            for known in (self._served, self._faulted_s, self._asked):
+                known.pop(gone, None)
 
     def _has_new_fault(self, daemon: ControlDaemon, now_s: float) -> bool:
         logged, since_s = daemon.has_logged_fault(), self._faulted_s.get(daemon.name)

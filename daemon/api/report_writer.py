@@ -86,7 +86,7 @@ class ReportWriter:
         gangs: MultiNodeSearches | None = None,
         guests: GuestsByNode | None = None,
     ) -> None:
-        """``on_close`` is called after a report of a run's end is written; ``gangs`` and ``guests`` have the answers."""
+        """``on_close`` is called once a report of a run's end, or of a fault, is written; the others have the answers."""
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
         self._recalled = False
@@ -186,7 +186,9 @@ class ReportWriter:
             report = waiting.report
             orders, guests = self._orders(report, self._clock.elapsed_s()), self._guests.by_node.get(report.node, ())
             waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests))
-        if any(waiting.report.closed for waiting in wanted):
+        for waiting in wanted:
+            self._guests.note_mps(waiting.report.node, waiting.report.mps_jobs)
+        if any(waiting.report.closed or waiting.report.mps_faults for waiting in wanted):
             self._on_close()
 
     def _store_group(self, reports: list[NodeReport]) -> None:

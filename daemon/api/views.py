@@ -18,6 +18,7 @@ from slurm_soda.daemon.learning.stored_profiles import iteration_time_of
 from slurm_soda.daemon.sharing.observed_pairs import own_alone_s
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
+from slurm_soda.daemon.store.faulted_pairs import FaultOfJob, faults_of
 from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
 from slurm_soda.daemon.store.progress import paces_of, progress_of
 from slurm_soda.daemon.store.shares import open_shares, shares_of
@@ -134,6 +135,8 @@ class JobDetailView:
     """Of its owner's requests for as many GPUs, those for which others were preempted in vain."""
     shares: Sequence[ShareRow] = ()
     """In which it is or was a guest, or is a host; oldest first."""
+    faults: Sequence[FaultOfJob] = ()
+    """Under MPS, for which it does not share with some jobs; oldest first."""
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -228,6 +231,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         alone=_alone_time(session, job, paces),
         vain_preemptions=queries.vain_preemptions_like(session, job),
         shares=shares_of(session, job.job_id, job.submit_s),
+        faults=faults_of(session, job),
     )
 
 

@@ -38,7 +38,7 @@ class SnapshotReader:
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)
-            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s, mps=sharing.mps)
+            self._guests.note(slurm_state.jobs, slurm_state.allocations, at.now_s)
             job_cache.mark_shared(find_sharing_jobs(slurm_state.jobs, slurm_state.allocations))
             state.pools.read(slurm_state, job_cache)
             self._accounting_lookup.step(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.store.progress import CoRunners, RunId, co_runners_name
 from slurm_soda.daemon.store.tables.progress import MAX_CO_RUNNERS_LENGTH
@@ -13,6 +13,7 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.wire.core_tuning import MAX_GUESTS, GuestGpus
+from slurm_soda.wire.mps import MpsJob
 
 
 def find_sharing_jobs(jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation]) -> set[int]:
@@ -69,16 +70,34 @@ class GuestsByNode:
     """The guests."""
     co_runners_of: Mapping[RunId, CoRunners] = field(default_factory=dict)
     """Of all running jobs with GPUs, as far as it is known."""
+    _daemons: Mapping[str, frozenset[tuple[int, str]]] = field(default_factory=dict)
+    """Jobs under MPS, each with its control daemon, by node."""
+    _under_mps: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """The same by job: nodes and daemons."""
 
-    def note(
-        self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation], now_s: float, *, mps: bool
-    ) -> None:
-        """Take in one reading; ``mps``: those that share do it under MPS."""
+    def note_mps(self, node: str, jobs: Sequence[MpsJob]) -> None:
+        """Take in what the agent of a node tells."""
+        told = frozenset((job.job_id, job.daemon) for job in jobs)
+        if told == self._daemons.get(node, frozenset()):
+            return
+        self._daemons = {**self._daemons, node: told}
+        by_job: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        for place, members in self._daemons.items():
+            for job_id, daemon in members:
+                by_job[job_id].add((place, daemon))
+        self._under_mps = {job_id: frozenset(daemons) for job_id, daemons in by_job.items()}
+
+    def note(self, jobs: Mapping[int, SlurmJob], allocations: Mapping[int, Allocation], now_s: float) -> None:
+        """Take in one reading of Slurm."""
+        under_mps = self._under_mps
         before, co_runners_of = self.co_runners_of, {}
         for run, others in find_co_runners(jobs, allocations).items():
             co_runners = before.get(run)
-            same = co_runners is not None and co_runners.others == others
-            co_runners_of[run] = co_runners if co_runners is not None and same else CoRunners(others, now_s, mps)
+            if co_runners is None or co_runners.others != others:
+                co_runners = CoRunners(others, now_s)
+            if not co_runners.mps and others and _share_by_mps(run, others, under_mps):
+                co_runners = replace(co_runners, mps=True)  # they do until they part, whatever a node forgets sooner
+            co_runners_of[run] = co_runners
         self.co_runners_of = co_runners_of
         found: dict[str, list[GuestGpus]] = defaultdict(list)
         for job_id, held in allocations.items():
@@ -86,6 +105,12 @@ class GuestsByNode:
                 if on.shared_indices:
                     found[on.node].append(GuestGpus(job_id, jobs[job_id].restarts, on.shared_indices))
         self.by_node = {node: tuple(guests[:MAX_GUESTS]) for node, guests in found.items()}
+
+
+def _share_by_mps(run: RunId, others: Sequence[RunId], under_mps: Mapping[int, frozenset[tuple[str, str]]]) -> bool:
+    """Whether a run shares a control daemon with each of these: who has none, or another, takes turns with it."""
+    mine = under_mps.get(run.job_id, frozenset())
+    return all(not mine.isdisjoint(under_mps.get(other.job_id, frozenset())) for other in others)
 
 
 def _holds(job: SlurmJob) -> bool:

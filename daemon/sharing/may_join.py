@@ -25,6 +25,16 @@ def consents(job: SlurmJob, settings: SharingSettings) -> bool:
     return job.gpus > 0 and (settings.consent_by_default if said is None else said)
 
 
+def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:
+    """Why nothing is shared where the site has set up sharing, and after a semicolon what to do; empty: it may be."""
+    if not (settings.partitions and pools_in_force):
+        return ""
+    return (
+        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, and in them no GPUs are "
+        "shared; take back the pools (sodactl pools revert) or empty sharing.partitions"
+    )
+
+
 @dataclass(slots=True)
 class JoinChecks:
     """What is asked of Slurm about a job before it becomes a guest."""

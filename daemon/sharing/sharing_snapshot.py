@@ -16,8 +16,9 @@ from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
-from slurm_soda.daemon.sharing.may_join import consents
+from slurm_soda.daemon.sharing.may_join import consents, why_pools_exclude
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
@@ -73,7 +74,7 @@ class SharingSnapshotReader:
         if not settings.partitions or self.problem:
             return snapshot
         try:
-            filled = self._filled(snapshot, slurm_state, settings)
+            filled = with_faulted_pairs(self.store, self._filled(snapshot, slurm_state, settings))
             return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):
@@ -173,16 +174,6 @@ def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_pree
     if max_preemptions:
         revocable &= jobs.preemptions < max_preemptions
     return replace(snapshot, sharing=replace(sharing, revocable=revocable))
-
-
-def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:
-    """Why nothing is shared although the site has set up sharing; for people, empty where that is not so."""
-    if not (settings.partitions and pools_in_force):
-        return ""
-    return (
-        f"sharing.partitions = {', '.join(settings.partitions)} has no effect: pools are in force, and in them no GPUs are "
-        "shared; take back the pools (sodactl pools revert) or empty sharing.partitions"
-    )
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:

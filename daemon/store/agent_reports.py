@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import add_fit, add_measurement
+from slurm_soda.daemon.store.faulted_pairs import add_faults
 from slurm_soda.daemon.store.progress import CoRunners, RunId, take_progress
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
@@ -37,7 +38,8 @@ def count_records(report: NodeReport) -> int:
 
 def without_records(report: NodeReport) -> NodeReport:
     """Only the sign of life in a report."""
-    return replace(report, opened=(), closed=(), usage=(), core_measurements=(), core_fits=(), progress=())
+    none: dict[str, Any] = dict.fromkeys(_RECORDS, ())
+    return replace(report, mps_faults=(), **none)
 
 
 def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
@@ -52,7 +54,7 @@ def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
             records = getattr(left, name)
             now[name], later[name] = records[:room], records[room:]
             room -= len(now[name])
-        yield replace(left, **now)
+        yield replace(left, **now, mps_faults=())
         left = replace(left, **later)
     yield left
 
@@ -81,6 +83,7 @@ def store_records(
     for fit in report.core_fits:
         add_fit(session, fit)
     take_progress(session, report.progress, co_runners_of)
+    add_faults(session, report.node, report.mps_faults)
 
 
 def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None:

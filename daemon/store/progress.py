@@ -36,6 +36,7 @@ class CoRunners:
     since_s: float
     """When it was first seen."""
     mps: bool = False
+    """All of them under MPS with it; else they take turns."""
 
     @property
     def name(self) -> str:
@@ -109,11 +110,12 @@ def _count(session: Session, before: JobProgressRow, told: ReportedProgress, co_
     key = {"job_id": told.job_id, "restart": told.restart, "first_s": told.first_s, "co_runners": co_runners.name}
     pace = session.scalars(select(JobPaceRow).filter_by(**key)).first()
     if pace is None:
-        pace = JobPaceRow(**key, began_s=before.at_s, iterations=0.0, clock_s=0.0)
+        pace = JobPaceRow(**key, began_s=before.at_s, iterations=0.0, clock_s=0.0, mps=False)
         session.add(pace)
     elif pace.began_s < begins_s:  # one of them was still loading, and has begun since
         pace.began_s, pace.iterations, pace.clock_s = before.at_s, 0.0, 0.0
-    pace.mps, pace.at_s = co_runners.mps, told.at_s
+    # A process is under MPS from its first call of CUDA on, or never: what was told once stays true.
+    pace.mps, pace.at_s = pace.mps or co_runners.mps, told.at_s
     pace.iterations, pace.clock_s = pace.iterations + iterations, pace.clock_s + clock_s
 
 

@@ -116,6 +116,9 @@ class SharingJobs:
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
+        faulted: those of them whose programs a fatal fault of one may have ended: they part if they share.
+        program: what may have such a fault again, as a number; -1 for a job whose program has had none, left out for all.
+        quarantined: pairs of programs that do not share.
         meets_others: its site lets it be on a GPU with jobs of other users that have this too, whatever the mechanism says;
             left out, no job may.
         obstacle: index into ``obstacles``, why a job's request cannot be made that of a guest; -1 where it can; left out,
@@ -136,6 +139,9 @@ class SharingJobs:
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
     together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     apart: tuple[tuple[JobId, JobId], ...] = ()
+    faulted: tuple[tuple[JobId, JobId], ...] = ()
+    program: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    quarantined: tuple[tuple[int, int], ...] = ()
     meets_others: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     obstacle: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     obstacles: tuple[Sentence, ...] = ()
@@ -146,8 +152,9 @@ class SharingJobs:
         for name in ("meets_others", "waits_as_guest", "revocable"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.kind), dtype=np.bool_))
-        if not len(self.obstacle):
-            object.__setattr__(self, "obstacle", np.full(len(self.kind), -1, dtype=np.int64))
+        for name in ("obstacle", "program"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.kind), -1, dtype=np.int64))
         if not len(self.requeueable):
             object.__setattr__(self, "requeueable", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.accumulates):

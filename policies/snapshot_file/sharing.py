@@ -27,6 +27,7 @@ from slurm_soda.policies.snapshot_file.values import EncodingError, Rename, unex
 
 _PREDICTOR = "predictor"
 _SHARES = "shares"
+_NOT_COLUMNS = ("kinds", "apart", "faulted", "quarantined", "obstacles")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
     ]
     if len(devices.unavailable):
         lengths.append((f"{where}.unavailable", devices.unavailable, count))
-    names = [spec.name for spec in fields(SharingJobs) if spec.name not in ("kinds", "apart", "obstacles")]
+    names = [spec.name for spec in fields(SharingJobs) if spec.name not in _NOT_COLUMNS]
     lengths += [(f"sharing.jobs.{name}", getattr(jobs, name), rows) for name in names]
     for name, column, length in lengths:
         if column.shape != (length,):
@@ -181,6 +182,7 @@ def _check(snapshot: ClusterSnapshot, columns: _SharingColumns) -> None:
             raise unexpected(
                 f"{name}[{wrong[0]}]", int(column[wrong[0]]), f"a whole number from {least} to {below - 1}"
             )
-    for at, (one, other) in enumerate(jobs.apart):
-        if one >= other:
-            raise unexpected(f"sharing.jobs.apart[{at}]", [one, other], "two ids, the smaller one first")
+    for name in ("apart", "faulted"):
+        for at, (one, other) in enumerate(getattr(jobs, name)):
+            if one >= other:
+                raise unexpected(f"sharing.jobs.{name}[{at}]", [one, other], "two ids, the smaller one first")

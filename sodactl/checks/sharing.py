@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, slurm_user_id
@@ -55,11 +56,9 @@ def check_sharing(
         yield from _tiers(config, sharing, every)
     yield from check_node_settings(settings, config, NODE_SETTINGS)
     yield from _walls(config)
-    if pools:
-        remedy = (
-            "sodactl pools revert, or take the partitions out of [sharing]: where pools are in force nothing is shared"
-        )
-        yield _result("pools", "warn", "pools are in force", remedy)
+    if why := why_pools_exclude(settings, pools_in_force=pools):
+        found, _, remedy = why.partition("; ")
+        yield _result("pools", "warn", found, remedy)
 
 
 def _result(what: str, state: CheckState, found: str, remedy: str = "") -> CheckResult:
@@ -203,6 +202,9 @@ def check_node_settings(settings: SharingSettings, config: SlurmConfig, path: Pa
         )
     if (told.get("consent_by_default") == "yes") != settings.consent_by_default and told.get("mps") == "yes":
         wrong.append(("consent_by_default is not that of soda.toml", "say the same in both"))
+    if (told.get("mps") == "yes") != settings.mps:
+        remedy = "say the same in both: slowdowns under MPS and in turns are known apart"
+        wrong.append((f"mps is not that of soda.toml ({'true' if settings.mps else 'false'})", remedy))
     if wrong:
         yield _result("node settings", "fail", f"{path}: {wrong[0][0]}", wrong[0][1])
     else:

@@ -23,7 +23,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.explain.cpu_fit_reasons import explain_cores
 from slurm_soda.sodactl.explain.progress_reasons import explain_progress
 from slurm_soda.sodactl.explain.run_time_reasons import expected_run_time, explain_run_time
-from slurm_soda.sodactl.explain.share_reasons import list_share_reasons
+from slurm_soda.sodactl.explain.share_reasons import list_fault_reasons, list_share_reasons
 
 _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -90,6 +90,7 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
         return
     yield from _policy_reasons(job, known)
     yield from list_share_reasons(job.job_id, view.shares)
+    yield from list_fault_reasons(job.job_id, view.faults)
     yield from _preemption_reasons(view.preemptions)
     yield from _vain_reasons(known)
     yield from _service_reasons(job, view.runs, known.now_s)
@@ -111,6 +112,7 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
         yield from known.progress.sentences
         yield from known.run_time.sentences
         yield from list_share_reasons(job.job_id, known.view.shares)
+        yield from list_fault_reasons(job.job_id, known.view.faults)
     if known.view.preemptions:
         yield from _ended_while_preempted(known, known.view.preemptions[-1], state)
 

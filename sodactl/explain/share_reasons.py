@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from slurm_soda.daemon.store.faulted_pairs import FaultOfJob
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 from slurm_soda.sodactl import output
 
@@ -21,6 +22,23 @@ def list_share_reasons(job_id: int, shares: Sequence[ShareRow]) -> Iterator[str]
         yield _past(share)
     if len(past) > MOST_PAST:
         yield f"It was a guest, or was to be one, {len(past) - MOST_PAST} times more before."
+
+
+def list_fault_reasons(job_id: int, faults: Sequence[FaultOfJob]) -> Iterator[str]:
+    """The last faults under MPS that concerned a job itself, then the last one of its program."""
+    own = [fault for fault in faults if fault.job_id == job_id]
+    for fault in own[-MOST_PAST:][::-1]:
+        at = output.format_instant(fault.at_s)
+        yield (
+            f"At {at} a fatal fault under MPS on {fault.node} concerned it and job {fault.other}, and may have ended both: "
+            "the two do not share again."
+        )
+    for fault in [fault for fault in faults if fault.job_id != job_id][-1:]:
+        at = output.format_instant(fault.at_s)
+        yield (
+            f"It does not share with jobs like {fault.other}: at {at} a fatal fault under MPS concerned that and job "
+            f"{fault.job_id}, which is like this one. An admin can lift that (`sodactl quarantine`)."
+        )
 
 
 def _place(share: ShareRow) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
+from slurm_soda.daemon.store.faulted_pairs import faulted_pairs
 from slurm_soda.daemon.store.shares import listed_shares
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 from slurm_soda.sodactl import output
@@ -42,7 +43,8 @@ def shares(site: SiteAccess, *, as_json: bool, job_id: int | None, only_open: bo
     with site.store() as store, store.read() as session:
         # One more than asked for shows whether something was left out.
         found = listed_shares(session, job_id=job_id, only_open=only_open, limit=keep + 1 if keep else 0)
-        rows = [_document(row) for row in (found[-keep:] if keep else found)]
+        faults = {(fault.one, fault.other) for fault in faulted_pairs(session)}
+        rows = [_document(row, faults) for row in (found[-keep:] if keep else found)]
     document: Document = {"now_s": site.now_s(), "more": len(found) > len(rows), "shares": rows}
     if as_json:
         output.print_json(document)
@@ -52,7 +54,9 @@ def shares(site: SiteAccess, *, as_json: bool, job_id: int | None, only_open: bo
         output.print_line(f"the newest {len(rows)}; --limit 0 shows all")
 
 
-def _document(row: ShareRow) -> Document:
+def _document(row: ShareRow, faults: Collection[tuple[int, int]]) -> Document:
+    concerned = [host for host in row.hosts if (min(row.guest, host), max(row.guest, host)) in faults]
+    told = f"a fatal fault under MPS concerned it and job {concerned[0]}" if concerned else ""
     return {
         "job_id": row.guest,
         "restart": row.restart,
@@ -61,7 +65,7 @@ def _document(row: ShareRow) -> Document:
         "gpus": list(row.gpus),
         "phase": row.phase,
         "end": row.end,
-        "reason": row.why,
+        "reason": "; ".join(filter(None, (row.why, told if row.phase == "over" and row.end != "parted" else ""))),
         "created_s": row.created_s,
         "started_s": row.started_s,
         "ended_s": row.ended_s,

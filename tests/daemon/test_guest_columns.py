@@ -11,8 +11,9 @@ import pytest
 
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, without_guests
+from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.daemon.sharing.open_shares import OpenShares
-from slurm_soda.daemon.sharing.sharing_snapshot import describe_jobs, limit_partings, why_pools_exclude
+from slurm_soda.daemon.sharing.sharing_snapshot import describe_jobs, limit_partings
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles

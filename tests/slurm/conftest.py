@@ -26,6 +26,7 @@ LONG_FIRST = (
     "walls",
     "sharing",
     "parting",
+    "quarantine",
     "progress",
     "fit_gang",
     "snapshot",

@@ -49,6 +49,7 @@ def test_every_option_is_documented(name: str) -> None:
         ["jobs"],
         ["history"],
         ["shares"],
+        ["quarantine"],
         ["fit", "--user", "alice"],
         ["fit", "--job", "7"],
         ["profiles", "list"],

@@ -47,8 +47,8 @@ def test_pairs_share_a_gpu_and_a_daemon() -> None:
         MpsJob(9, "1000", (0, 1)), MpsJob(8, "1000", (1,)), MpsJob(7, "1000", (2,)), MpsJob(6, "2000", (0, 1, 2)),
         MpsJob(5, "1000", (2, 0)),
     )  # fmt: skip
-    assert pairs_under_mps(jobs) == MpsFault(1.0, jobs).pairs() == ((5, 7), (5, 9), (8, 9))
-    assert pairs_under_mps(jobs[:1]) == ()
+    assert tuple(pairs_under_mps(jobs)) == MpsFault(1.0, jobs).pairs() == ((5, 7), (5, 9), (8, 9))
+    assert MpsFault(1.0, jobs[:1]).pairs() == ()
 
 
 KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE, "progress": PROGRESS}

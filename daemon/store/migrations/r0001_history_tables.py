@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from slurm_soda.daemon.store.tables.column_types import RawText
+from slurm_soda.daemon.store.tables.column_types import RawText, SlurmName
 
 HISTORY_TABLES = (
     "cpu_measurement",
@@ -22,6 +22,7 @@ HISTORY_TABLES = (
     "run_time_prediction",
     "pool_run",
     "share",
+    "faulted_pair",
     "job_progress",
     "job_pace",
     "observed_pair",
@@ -221,7 +222,7 @@ def _create_pool_tables() -> None:
 
 
 def _create_sharing_tables() -> None:
-    """Who was whose guest."""
+    """Who was whose guest, and whom a fault concerned."""
     op.create_table(
         "share",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -249,6 +250,22 @@ def _create_sharing_tables() -> None:
     op.create_index(op.f("ix_share_guest"), "share", ["guest"], unique=False)
     op.create_index(op.f("ix_share_phase"), "share", ["phase"], unique=False)
     op.create_index(op.f("ix_share_cycle_id"), "share", ["cycle_id"], unique=False)
+    op.create_table(
+        "faulted_pair",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("node", sa.String(length=255), nullable=False),
+        sa.Column("at_s", sa.Double(), nullable=False),
+        sa.Column("one", sa.BigInteger(), nullable=False),
+        sa.Column("other", sa.BigInteger(), nullable=False),
+        sa.Column("owner", SlurmName(length=255), nullable=False),
+        sa.Column("model", sa.String(length=64), nullable=False),
+        sa.Column("other_owner", SlurmName(length=255), nullable=False),
+        sa.Column("other_model", sa.String(length=64), nullable=False),
+        sa.Column("lifted_s", sa.Double(), nullable=True),
+        sa.Column("lifted_by", sa.String(length=255), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_faulted_pair")),
+        sa.UniqueConstraint("one", "other", "owner", "model", "other_owner", "other_model", name="uq_faulted_pair"),
+    )
 
 
 def _create_progress_tables() -> None:

@@ -1,11 +1,11 @@
-"""The table of shares; see :mod:`slurm_soda.daemon.sharing.share_state`."""
+"""The tables of shares (:mod:`slurm_soda.daemon.sharing.share_state`), and of faults that ended them."""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy import JSON, ForeignKey, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import JobId, RawText
+from slurm_soda.daemon.store.tables.column_types import JobId, RawText, SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
@@ -46,3 +46,30 @@ class ShareRow(Base):
     started_s: Mapped[float | None]
     ended_s: Mapped[float | None]
     updated_s: Mapped[float]
+
+
+class FaultedPairRow(Base):
+    """Two jobs that shared a GPU by MPS when a client of their server had a fatal fault; nobody knows whose it was.
+
+    They never share again. Their programs, an owner's jobs of one model, do not either until :attr:`lifted_s`.
+    """
+
+    __tablename__ = "faulted_pair"
+    __table_args__ = (
+        UniqueConstraint("one", "other", "owner", "model", "other_owner", "other_model", name="uq_faulted_pair"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    node: Mapped[str] = mapped_column(String(255))
+    at_s: Mapped[float]
+    """When the agent saw the newest fault."""
+    one: Mapped[JobId]
+    """The smaller id."""
+    other: Mapped[JobId]
+    owner: Mapped[str] = mapped_column(SlurmName(255), default="")
+    """Of :attr:`one`; empty: the store did not know the job."""
+    model: Mapped[str] = mapped_column(String(64), default="")
+    other_owner: Mapped[str] = mapped_column(SlurmName(255), default="")
+    other_model: Mapped[str] = mapped_column(String(64), default="")
+    lifted_s: Mapped[float | None]
+    lifted_by: Mapped[str] = mapped_column(String(255), default="")
+    """Who lifted the quarantine."""

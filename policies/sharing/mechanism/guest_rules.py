@@ -18,13 +18,14 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, or a pair was parted; if not, nothing is refused.
+        limited: whether the mechanism limits anything, or a pair is kept apart; if not, nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
         self._apart = _apart_by_row(snapshot)
-        self.limited = bool(self._apart) or not snapshot.mechanism.unlimited
+        self._barred = _barred_programs(snapshot)
+        self.limited = bool(self._apart) or bool(self._barred) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -101,16 +102,29 @@ class GuestRules:
         return problem
 
     def refuse_apart(self, row: int, there: Sequence[int]) -> str:
-        """Why a job must not meet these again, whatever the mechanism can do: it was parted from one of them."""
+        """Why a job must not meet these, whatever the mechanism can do: it was parted from one, or in quarantine."""
         apart = self._apart.get(row, frozenset())
         met = next((one for one in there if one in apart), None)
-        return "" if met is None else f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+        if met is not None:
+            return f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+        program = self._snapshot.sharing.program
+        barred = self.barred_programs(int(program[row]))
+        met = next((one for one in there if int(program[one]) in barred), None) if barred else None
+        if met is None:
+            return ""
+        return (
+            f"its program and that of job {int(self._snapshot.jobs.job_id[met])} are in quarantine after a fault of MPS"
+        )
 
     def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
         """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
         places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
         return sorted((one, other) for one, other in places if one < other)
+
+    def barred_programs(self, program: int) -> frozenset[int]:
+        """Programs with which a program does not share."""
+        return self._barred.get(program, frozenset())
 
     def _obstacle(self, row: int) -> str:
         """Why a job can be nobody's guest."""
@@ -165,7 +179,8 @@ class GuestRules:
         """By what else than kind, size and bounds a waiting job is told from another one; empty where nothing is limited."""
         if not self.limited:
             return ()
-        apart = (self._apart.get(row, frozenset()),)
+        barred = self.barred_programs(int(self._snapshot.sharing.program[row]))
+        apart = (self._apart.get(row, frozenset()), barred)
         if self.mechanism.unlimited:
             return apart
         sharing = self._snapshot.sharing
@@ -184,11 +199,20 @@ def _apart_by_row(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
     found: dict[int, set[int]] = {}
     row_of = (
         dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
-        if snapshot.sharing.apart
+        if snapshot.sharing.apart or snapshot.sharing.faulted
         else {}
     )
-    for one, other in snapshot.sharing.apart:
+    for one, other in (*snapshot.sharing.apart, *snapshot.sharing.faulted):
         if one in row_of and other in row_of:
             found.setdefault(row_of[one], set()).add(row_of[other])
             found.setdefault(row_of[other], set()).add(row_of[one])
     return {row: frozenset(others) for row, others in found.items()}
+
+
+def _barred_programs(snapshot: SharingSnapshot) -> dict[int, frozenset[int]]:
+    """Of each program in quarantine those with which it does not share, itself perhaps."""
+    found: dict[int, set[int]] = {}
+    for one, other in snapshot.sharing.quarantined:
+        found.setdefault(one, set()).add(other)
+        found.setdefault(other, set()).add(one)
+    return {program: frozenset(others) for program, others in found.items()}

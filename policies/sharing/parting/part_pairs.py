@@ -1,4 +1,6 @@
-"""The stage that parts a pair: a slowdown was observed beyond its bound for long enough, so the guest leaves."""
+"""The stage that parts a pair, so that the guest leaves: a slowdown was observed beyond its bound for long enough, or a
+fault under MPS may have ended both.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class PartPairs:
 
     Of a host and its guests the guest leaves, never the host; of several guests the one who came last, as the bound held
     before. Only a guest that can save its state leaves, one that has no guests itself, and only while nobody is given its
-    GPUs in the same decision. Without a bound nobody is parted: a job's is its owner's, or what the site assumes for it.
+    GPUs in the same decision. A job's bound is its owner's, or what the site assumes for it; without one, a pair is parted
+    only after a fault.
     """
 
     trigger: InterferenceTrigger = TRIGGER
@@ -42,13 +45,17 @@ class PartPairs:
         """The plan with the guests that leave; O(jobs), and O(GPUs held) where a bound is broken."""
         if not isinstance(snapshot, SharingSnapshot):
             return plan
-        broken = self.find_broken(snapshot)
-        if not len(broken):
+        broken, faulted = self.find_broken(snapshot), _find_faulted(snapshot)
+        if not (len(broken) or faulted):
             return plan
         pairs = _Pairs(snapshot, plan)
         parted: dict[int, PreemptJob] = {}
+        for one, other in faulted:
+            guest = pairs.last_guest(one, {other}) if other in pairs.co_runners(one) else None
+            if guest is not None and guest not in parted:
+                parted[guest] = _part_after_fault(snapshot, guest, other if guest == one else one)
         for row in broken.tolist():
-            guest = pairs.last_guest(row)
+            guest = pairs.last_guest(row, pairs.co_runners(row))
             if guest is not None and guest not in parted and not pairs.co_runners(guest) & parted.keys():
                 parted[guest] = _part(snapshot, guest, row, pairs.co_runners(guest))
         return _with_parted(plan, parted) if parted else plan
@@ -64,15 +71,23 @@ class PartPairs:
 
     def explain_stays(self, snapshot: SharingSnapshot, plan: Plan) -> dict[int, str]:
         """By id: why jobs whose bound was broken for long enough stay beside others: no guest can save its state."""
-        broken, found = self.find_broken(snapshot), dict[int, str]()
-        if not len(broken):
+        broken, faulted, found = self.find_broken(snapshot), _find_faulted(snapshot), dict[int, str]()
+        if not (len(broken) or faulted):
             return found
-        pairs = _Pairs(snapshot, plan)
+        pairs, job_id = _Pairs(snapshot, plan), snapshot.jobs.job_id
+        for one, other in faulted:
+            guests = [row for row in (one, other) if len(snapshot.devices.guest_on(row))]
+            if other in pairs.co_runners(one) and guests and not any(_can_go(snapshot, row) for row in guests):
+                for row, beside in ((one, other), (other, one)):
+                    found[int(job_id[row])] = (
+                        f"a fatal fault under MPS concerned it and job {job_id[beside]}, but the guest cannot be requeued "
+                        "with its state saved (--soda-checkpoint): they stay together until one of them ends"
+                    )
         for row in broken.tolist():
             guests = [one for one in sorted({row, *pairs.co_runners(row)}) if len(snapshot.devices.guest_on(one))]
             if guests and not any(_can_go(snapshot, one) for one in guests):
-                told = ", ".join(str(snapshot.jobs.job_id[one]) for one in guests)
-                found[int(snapshot.jobs.job_id[row])] = (
+                told = ", ".join(str(job_id[one]) for one in guests)
+                found[int(job_id[row])] = (
                     f"it is slowed more than {snapshot.sharing.max_slowdown[row]:.3g} times, but guest {told} cannot be "
                     "requeued with its state saved (--soda-checkpoint): they run on together until one of them ends"
                 )
@@ -105,9 +120,8 @@ class _Pairs:
         mine = self._snapshot.devices.of(row).tolist()
         return {one for device in mine for one in self._on(device)} - {row}
 
-    def last_guest(self, row: int) -> int | None:
-        """Who has to leave for a job to be slowed less, itself perhaps; None if nobody can, or somebody leaves already."""
-        beside = self.co_runners(row)
+    def last_guest(self, row: int, beside: set[int]) -> int | None:
+        """Who of a job and these beside it has to leave; None if nobody can, or somebody leaves already."""
         if not beside or self._leaving & {row, *beside}:
             return None
         able = [one for one in (row, *beside) if self._may_leave(one)]
@@ -125,6 +139,21 @@ class _Pairs:
 def _can_go(snapshot: SharingSnapshot, row: int) -> bool:
     """Whether a job's state can be saved, and the job requeued."""
     return bool(snapshot.jobs.preemptible[row] or snapshot.sharing.revocable[row])
+
+
+def _find_faulted(snapshot: SharingSnapshot) -> list[tuple[int, int]]:
+    """Rows of the pairs that a fault concerned and that run, whether together or not."""
+    jobs = snapshot.jobs
+    if not snapshot.sharing.faulted:
+        return []
+    rows = {int(jobs.job_id[row]): row for row in np.flatnonzero(jobs.state == JobState.RUNNING).tolist()}
+    return [(rows[one], rows[other]) for one, other in snapshot.sharing.faulted if one in rows and other in rows]
+
+
+def _part_after_fault(snapshot: SharingSnapshot, guest: int, other: int) -> PreemptJob:
+    told = int(snapshot.jobs.job_id[other])
+    reason = f"a fatal fault under MPS may have ended it and job {told} together"
+    return PreemptJob(int(snapshot.jobs.job_id[guest]), (), reason, parted_from=(told,))
 
 
 def _part(snapshot: SharingSnapshot, guest: int, slowed: int, beside: set[int]) -> PreemptJob:

@@ -177,9 +177,14 @@ class _Round:
         return found
 
     def _matching_input(self, rows: IntColumn, weight: FloatColumn) -> PairMatchingInput:
-        kinds: dict[JobKind | None, int] = {}
+        kinds: dict[tuple[JobKind | None, int], int] = {}
+        program = self._snapshot.sharing.program
         kind = np.array(
-            [kinds.setdefault(self._interference_view.kind(row), len(kinds)) for row in rows.tolist()], dtype=np.int64
+            [
+                kinds.setdefault((self._interference_view.kind(row), int(program[row])), len(kinds))
+                for row in rows.tolist()
+            ],
+            dtype=np.int64,
         )
         consents = [self._interference_view.consent(row) for row in rows.tolist()]
         least = [
@@ -194,7 +199,7 @@ class _Round:
         return PairMatchingInput(
             weight=weight[rows],
             kind=kind,
-            speed=self._speeds.of(list(kinds)),
+            speed=self._speeds_of(list(kinds)),
             least_speed=np.array(least, dtype=np.float64),
             move_cost=np.where(runs, cost, 0.0),
             co_runner=self._partners(rows),
@@ -203,6 +208,15 @@ class _Round:
             roles=None if self._snapshot.mechanism.unlimited else self._roles(rows),
             apart=self._gpu_occupancy.guest_rules.apart_pairs(rows.tolist()),
         )
+
+    def _speeds_of(self, kinds: Sequence[tuple[JobKind | None, int]]) -> FloatColumn:
+        """Of each kind, of one program, beside each; 0 also where the programs do not share."""
+        speed = self._speeds.of([kind for kind, _ in kinds])
+        for at, (_, program) in enumerate(kinds):
+            barred = self._gpu_occupancy.guest_rules.barred_programs(program)
+            if barred:
+                speed[at, [other in barred for _, other in kinds]] = 0.0
+        return speed
 
     def _roles(self, rows: IntColumn) -> PairRoles:
         rules, co_runner = self._gpu_occupancy.guest_rules, self._partners(rows)

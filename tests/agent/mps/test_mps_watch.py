@@ -107,6 +107,32 @@ def test_a_fault_is_told_once_with_those_it_may_concern(node: Node, daemon: Daem
     assert len(node.news.faults) == 2
 
 
+def test_a_fault_names_jobs_that_it_ended_before_the_agent_looked(node: Node, daemon: Daemon) -> None:
+    other = daemon.client("vgg16", "0")
+    wait_until(lambda: used(daemon.hardware, 0))
+    assert node.turn() == []
+    daemon.client("bert", "0", "--fault-at", "1").communicate()
+    other.communicate()
+    for job in (12, 15):
+        (node.who / f"job.{job}").unlink()
+    node.turn()
+    assert node.news.faults[0].pairs() == ((12, 15),)
+
+
+def test_a_fault_is_told_though_daemon_and_log_are_gone(node: Node, daemon: Daemon) -> None:
+    other = daemon.client("vgg16", "0")
+    wait_until(lambda: used(daemon.hardware, 0))
+    assert node.turn() == []
+    daemon.client("bert", "0", "--fault-at", "1").communicate()
+    other.communicate()
+    node.who.rename(node.top / "gone")
+    assert len(node.turn()) == 1
+    assert node.news.faults[0].pairs() == ((12, 15),)
+    assert node.news.jobs == ()
+    assert node.watch.interval_s == float("inf")
+    assert node.turn() == []
+
+
 def test_a_client_that_stays_after_a_fault_costs_the_gpu_ten_seconds_at_most(node: Node, daemon: Daemon) -> None:
     hanging = daemon.client("vgg16", "0")
     wait_until(lambda: used(daemon.hardware, 0))

@@ -89,6 +89,27 @@ def test_nobody_leaves_twice_nor_for_one_who_leaves_nor_from_gpus_that_are_given
     assert len(parted(snapshot, plan_of(snapshot, {9: (1,)}))) == 1
 
 
+def faulted(snapshot: SharingSnapshot, *pairs: tuple[int, int]) -> SharingSnapshot:
+    return replace(snapshot, sharing=replace(snapshot.sharing, faulted=pairs))
+
+
+def test_who_a_fault_may_have_ended_is_parted_at_once() -> None:
+    why = "a fatal fault under MPS may have ended it and job 1 together"
+    assert parted(faulted(a_pair(), (1, 8))) == (PreemptJob(8, (), why, parted_from=(1,)),)
+    assert parted(faulted(a_pair(), (1, 9), (8, 9))) == ()
+    assert parted(faulted(a_pair(state=JobState.COMPLETING), (1, 8))) == ()
+    alone = on_slurm(running(1, 0), running(8, 1), waiting(9, 1))
+    assert parted(faulted(alone, (1, 8))) == ()
+
+
+def test_a_guest_that_cannot_save_stays_after_a_fault_too_and_people_are_told() -> None:
+    snapshot = faulted(a_pair(preemptible=False), (1, 8))
+    assert parted(snapshot) == ()
+    told = PartPairs().explain_stays(snapshot, plan_of(snapshot, {}))
+    assert sorted(told) == [1, 8]
+    assert told[1].startswith("a fatal fault under MPS concerned it and job 8, but the guest cannot be requeued")
+
+
 def test_of_several_guests_the_last_to_come_leaves_and_not_one_who_hosts() -> None:
     def seen(*rows: dict[str, Any]) -> SharingSnapshot:
         snapshot = on_slurm(running(1, 0, 1, max_slowdown=1.3, start_s=0.0), *rows, mechanism=IDEAL)
@@ -172,12 +193,22 @@ def test_only_guests_of_pairs_with_a_broken_bound_leave_and_the_plan_can_still_b
 @pytest.mark.parametrize("name", policy_names())
 @given(seed=st.integers(0, 10**6), mechanism=st.sampled_from((IDEAL, SLURM, None)))
 @on_some_worlds
-def test_no_policy_lets_jobs_meet_again_that_were_parted(name: str, seed: int, mechanism: Any) -> None:
+def test_no_policy_lets_jobs_meet_that_are_kept_apart(name: str, seed: int, mechanism: Any) -> None:
     rng = random.Random(seed)
     snapshot = draw_scene(rng)
     ids = snapshot.jobs.job_id.tolist()
     pairs = {(one, other) for one in ids for other in ids if one < other and rng.random() < 0.5}
-    sharing = replace(snapshot.sharing, apart=tuple(sorted(pairs)))
+    program = {job_id: rng.choice((-1, 0, 1, 2)) for job_id in ids}
+    quarantined = {(one, other) for one in range(3) for other in range(one, 3) if rng.random() < 0.3}
+    told = sorted(pairs)
+    sharing = replace(
+        snapshot.sharing, apart=tuple(told[::2]), faulted=tuple(told[1::2]), program=np.array([program[i] for i in ids]),
+        quarantined=tuple(sorted(quarantined)),
+    )  # fmt: skip
+    pairs |= {
+        (one, other) for one in ids for other in ids
+        if one < other and tuple(sorted((program[one], program[other]))) in quarantined
+    }  # fmt: skip
     snapshot = replace(snapshot, sharing=sharing, mechanism=mechanism or snapshot.mechanism)
     plan = make_policy(name, SETTINGS.get(name, {})).decide(snapshot)
     assert find_guest_fault(snapshot, plan) is None
@@ -192,6 +223,17 @@ def test_no_policy_lets_jobs_meet_again_that_were_parted(name: str, seed: int, m
         for device in devices:
             assert not any((min(one, job_id), max(one, job_id)) in pairs for one in there.get(device, ()))
             there.setdefault(device, []).append(job_id)
+
+
+def test_the_check_names_whose_program_is_in_quarantine() -> None:
+    snapshot = on_slurm(running(1, 0), waiting(9, 1))
+    sharing = replace(snapshot.sharing, program=np.array([0, 1]), quarantined=((0, 1),))
+    for mechanism in (SLURM, IDEAL):
+        made = replace(snapshot, sharing=sharing, mechanism=mechanism)
+        found = find_guest_fault(made, plan_of(made, {9: (0,)}))
+        assert found is not None
+        assert "its program and that of job 1 are in quarantine" in found.problem
+        assert find_guest_fault(made, plan_of(made, {9: (1,)})) is None
 
 
 def test_the_check_names_who_was_parted() -> None:
@@ -213,9 +255,11 @@ def test_srsf_share_pairs_somebody_else_instead() -> None:
     snapshot = replace(snapshot, devices=replace(snapshot.devices, unavailable=taken))
     policy = make_policy("srsf-share", {"min_run_s": 1000.0})
     for apart, joins in (((), 9), (((1, 9),), 10)):
-        plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, apart=apart)))
-        assert isinstance(plan, SharingPlan)
-        assert plan.devices == {joins: (0,)}
+        barred = {"program": np.array([5, 5, 6]), "quarantined": ((5, 5),)} if apart else {}
+        for kept in ({"apart": apart}, {"faulted": apart}, barred):
+            plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, **kept)))
+            assert isinstance(plan, SharingPlan)
+            assert plan.devices == {joins: (0,)}
 
 
 @pytest.mark.parametrize("name", policy_names())

@@ -80,6 +80,7 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"node": ""}, "node settings", "fail", "kill_wait_s=10"),
     ({"node": "kill_wait_s=10\nmps=yes\npartitions=other\n"}, "node settings", "fail", "partitions=gpu"),
     ({"node": "kill_wait_s=10\nmps=yes\npartitions=gpu\nconsent_by_default=yes\n"}, "node settings", "fail", "in both"),
+    ({"node": "kill_wait_s=10\nmps=yes\npartitions=gpu\n"}, "node settings", "fail", "known apart"),
     ({"mode": 0o664}, "node settings", "fail", "chmod 644"),
     ({"pools": True}, "pools", "warn", "pools revert"),
 ]
