@@ -17,6 +17,7 @@ from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from slurm_soda.wire.walls import NodeWalls
 
 log = logging.getLogger("soda-agent")
 
@@ -37,6 +38,7 @@ class ReportSender:
         run_records: RunRecords,
         core_messages: CoreMessages,
         mps: MpsNews,
+        walls: Callable[[], NodeWalls] | None = None,
         faults: RecentFaults,
         gpus: Gpus,
         uploader: Uploader,
@@ -44,7 +46,7 @@ class ReportSender:
     ) -> None:
         self._config, self._clock = config, clock
         self._run_records, self._core_messages, self._faults, self._gpus = run_records, core_messages, faults, gpus
-        self._mps = mps
+        self._mps, self._walls = mps, walls
         self._uploader, self._backoff = uploader, backoff
         self.node = config.node or os.uname().nodename.partition(".")[0]
         self.news = asyncio.Event()
@@ -89,6 +91,7 @@ class ReportSender:
             core_fits=tuple(self._core_messages.fits),
             mps_jobs=self._mps.jobs,
             mps_faults=tuple(self._mps.faults),
+            walls=() if self._walls is None else (self._walls(),),
         )
         before = self._unanswered
         if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:

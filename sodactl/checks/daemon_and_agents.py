@@ -8,6 +8,7 @@ from statistics import median
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
@@ -20,7 +21,6 @@ from slurm_soda.sodactl.checks.controllers import check_controllers, check_passw
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
-from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
 from slurm_soda.sodactl.site_access import SiteAccess

@@ -26,8 +26,6 @@ _SHOWN_OF_OTHERS = ("jobs", "nodes")
 """What status shows, of the words of PrivateData."""
 STANDBY_SILENT_S = 60.0
 """A waiting sodad shows life every 10 s."""
-NODE_SILENT_S = 60.0
-"""An agent that has said nothing for longer is shown as silent."""
 
 
 @click.command()
