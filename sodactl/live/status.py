@@ -10,6 +10,7 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
