@@ -1,4 +1,4 @@
-"""What an agent tells of the walls on its node: whether the hooks can keep others off shared GPUs, and whose jobs they know."""
+"""What an agent tells of its node's hooks: whether they can keep others off shared GPUs, and which jobs they know."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _RECORD = re.compile(r"gpus\.([1-9][0-9]{0,9})")
 _REINSTALL = "make install ROLE=agent there"
 
 
-class _WallFault(SodaError):
+class _WallError(SodaError):
     """Something of the hooks is not as it has to be."""
 
 
@@ -45,24 +45,27 @@ class HookWalls:
     def read(self) -> NodeWalls:
         """As it is now."""
         try:
-            for name, last in _PARTS.items():
-                if self._content(name).rstrip().rpartition(b"\n")[2] != last:
-                    raise _WallFault(f"{name} in {self.libexec} is not whole: {_REINSTALL}")
-            for name, part in _HOOKS.items():
-                if part not in self._content(name, stat.S_IXUSR):
-                    raise _WallFault(f"{name} in {self.libexec} is of an older version: {_REINSTALL}")
+            self._check_hooks()
             return NodeWalls(recorded=tuple(sorted(self._recorded())[-MAX_RECORDED_JOBS:]))
-        except _WallFault as fault:
-            return NodeWalls(fault=str(fault)[:MAX_FAULT_LENGTH])
+        except _WallError as error:
+            return NodeWalls(fault=str(error)[:MAX_FAULT_LENGTH])
+
+    def _check_hooks(self) -> None:
+        for name, last in _PARTS.items():
+            if self._content(name).rstrip().rpartition(b"\n")[2] != last:
+                raise _WallError(f"{name} in {self.libexec} is not whole: {_REINSTALL}")
+        for name, part in _HOOKS.items():
+            if part not in self._content(name, stat.S_IXUSR):
+                raise _WallError(f"{name} in {self.libexec} is of an older version: {_REINSTALL}")
 
     def _content(self, name: str, mode: int = 0) -> bytes:
         path = self.libexec / name
         try:
             content, found = path.read_bytes(), path.stat()
         except OSError as error:
-            raise _WallFault(f"{name} in {self.libexec}: {error.strerror}: {_REINSTALL}") from None
+            raise _WallError(f"{name} in {self.libexec}: {error.strerror}: {_REINSTALL}") from None
         if found.st_uid != self.owner or found.st_mode & 0o022 or (found.st_mode & mode) != mode:
-            raise _WallFault(f"{name} in {self.libexec} is not root's alone, or cannot be run: {_REINSTALL}")
+            raise _WallError(f"{name} in {self.libexec} is not root's alone, or cannot be run: {_REINSTALL}")
         return content
 
     def _recorded(self) -> Iterator[int]:
@@ -73,11 +76,11 @@ class HookWalls:
             except FileNotFoundError:
                 return
             except OSError as error:
-                raise _WallFault(f"{path}: {error.strerror}") from None
+                raise _WallError(f"{path}: {error.strerror}") from None
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != self.owner:
-                raise _WallFault(f"{path} is not root's own directory: remove it; the next prolog makes it again")
+                raise _WallError(f"{path} is not root's own directory: remove it; the next prolog makes it again")
         try:
             with os.scandir(self.shares) as entries:
                 yield from (int(named[1]) for entry in entries if (named := _RECORD.fullmatch(entry.name)))
         except OSError as error:
-            raise _WallFault(f"{self.shares}: {error.strerror}") from None
+            raise _WallError(f"{self.shares}: {error.strerror}") from None

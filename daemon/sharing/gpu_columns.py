@@ -154,13 +154,9 @@ class DeviceReader:
                 shareable[[first[row] + index for index in node.shareable if first[row] + index in hosted]] = True
         for row, mine in held.items():
             for device, is_guest in mine.items():
-                node = self.nodes[int(np.searchsorted(first, device, side="right")) - 1]
-                if (
-                    not is_guest
-                    and shareable[device]
-                    and self.guards.why_unguarded(node.name, self.records[row].job_id)
-                ):
-                    shareable[device] = False
+                if not is_guest and shareable[device]:
+                    node = self.nodes[int(np.searchsorted(first, device, side="right")) - 1]
+                    shareable[device] = not self.guards.why_unguarded(node.name, self.records[row].job_id)
         return shareable
 
 

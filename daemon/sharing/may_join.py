@@ -60,7 +60,7 @@ class JoinChecks:
             return f"Slurm does not tell what it asks for: {error}"
 
     def why_bound(self, job: SlurmJob, steady_s: float) -> str:
-        """What Slurm's settings lack to guard guests, or a limit of accounting that would not stop it as one; empty: none."""
+        """What Slurm lacks to guard guests, or a limit of accounting that would not stop it as one; empty: neither."""
         known = self.limits.current(steady_s)  # asks beside the cycle
         if known is None:
             return "limits of accounting are not known now"

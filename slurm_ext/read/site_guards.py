@@ -1,4 +1,4 @@
-"""Whether Slurm is set up to guard guests (docs/design/0013): it runs our prolog and epilog, and our part of job_submit.lua."""
+"""Whether Slurm guards guests (docs/design/0013): it runs our prolog and epilog, and our part of job_submit.lua."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
     for key, script in (("Prolog", "prolog"), ("Epilog", "epilog")):
         if not our_scripts(config, key):
             told = f"{key}={', '.join(list_config_values(config, key)) or '(null)'} does not run slurm-soda's {script}"
-            remedy = f"set {key}=/opt/slurm-soda/libexec/{script} in slurm.conf, or have your script call it, on this machine too"
+            remedy = (
+                f"set {key}=/opt/slurm-soda/libexec/{script}, or a script that calls it and lies on this machine too"
+            )
             yield MissingGuard("prolog/epilog", told, remedy)
     plugins = config.get("JobSubmitPlugins", "(null)")
-    remedy = "set JobSubmitPlugins=lua and add the lines of docs/site-lua.md to job_submit.lua: without them anybody may ask to be a guest"
+    remedy = (
+        "set JobSubmitPlugins=lua, with the lines of docs/site-lua.md in job_submit.lua: else anybody may ask to be one"
+    )
     if "lua" not in plugins.split(","):
         yield MissingGuard("guard", f"JobSubmitPlugins={plugins}", remedy)
         return
