@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.read.slurm_config import parse_config
 from slurm_soda.sodactl.checks import sharing
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
-from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm
+from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 SETTINGS = SharingSettings(partitions=["gpu"], gres="cog")
@@ -54,7 +55,7 @@ def test_a_site_that_may_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     lines = checked(tmp_path, monkeypatch)
     assert list(lines) == [
         "Slurm", "GRES", "accounting", "devices", "prolog time limit", "Extra", "device access", "partitions", "memory",
-        "node settings",
+        "node settings", "prolog/epilog", "guard",
     ]  # fmt: skip
     expected = {"node settings": "ok" if os.geteuid() == 0 else "fail"}  # the file must be root's
     assert {name: one.state for name, one in lines.items()} == dict.fromkeys(lines, "ok") | expected
@@ -73,6 +74,9 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config": {"PrologEpilogTimeout": "49"}}, "prolog time limit", "fail", "PrologEpilogTimeout=50"),
     ({"config": {"SchedulerParameters": "x,extra_constraints"}}, "Extra", "fail", "take it out"),
     ({"config": {"ConstrainDevices": "no"}}, "device access", "warn", "ConstrainDevices=yes"),
+    ({"config": {"Prolog[0]": "(null)"}}, "prolog/epilog", "fail", "set Prolog="),
+    ({"config": {"Epilog[0]": "(null)"}}, "prolog/epilog", "fail", "set Epilog="),
+    ({"config": {"JobSubmitPlugins": "(null)"}}, "guard", "fail", "docs/site-lua.md"),
     ({"partitions": ()}, "partitions", "fail", "sharing.partitions"),
     ({"config": {"DefMemPerCPU": "UNLIMITED"}}, "memory", "warn", "DefMemPerCPU"),
     ({"config": PREEMPTS, "partitions": (partition(), OTHER)}, "preemption", "warn", "may lose their work"),
@@ -177,3 +181,22 @@ def test_no_line_where_nothing_is_shared(soda: Bench, recorded: RecordedSlurm) -
     soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
     names = [one["check"] for one in soda("doctor", "--json", status=None).document["findings"]]
     assert {"sharing: GRES", "sharing: guard of sbatch"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("walls", "state", "said"),
+    [
+        ([], "fail", "n1: soda-agent there does not say"),
+        ([{"fault": "share-start is not whole", "recorded": []}], "fail", "n1: share-start is not whole"),
+        ([{"fault": "", "recorded": [7]}], "ok", "1 nodes"),
+    ],
+)
+def test_walls_that_nodes_told_of(
+    soda: Bench, recorded: RecordedSlurm, walls: list[dict[str, Any]], state: str, said: str
+) -> None:
+    soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
+    with soda.store.write() as session:
+        session.get_one(AgentHeartbeat, "n1").walls = walls
+    found = finding(soda("doctor", "--json", status=None), "sharing: walls on nodes")
+    assert found[0] == state
+    assert said in found[1]
