@@ -203,7 +203,6 @@ def test_the_last_task_of_an_array_goes_back_alone(site: Site) -> None:
     assert "1 RUNNING" in site.tasks(array)
 
 
-@pytest.mark.sample(3)
 PARTS = "/opt/slurm-soda/libexec"
 RECORDS = "/run/slurm-soda-node/shares"
 BROKEN = {
@@ -237,6 +236,7 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sample(3)
 def test_nobody_starts_beside_a_guest(cluster: ContainerCluster, case: str) -> None:
     with prepared(cluster):
         found = list(run(cluster, [case], 2, 1, 20))
