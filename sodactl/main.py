@@ -74,6 +74,8 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
     "For admins": {
         "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),
         "shares": LazyCommand(f"{_HERE}.live.shares:shares", "Which jobs share GPUs, and why they stopped."),
+        "share": LazyCommand(f"{_HERE}.control.share:share", "Let a waiting job join a running one on its GPUs."),
+        "unshare": LazyCommand(f"{_HERE}.control.unshare:unshare", "Send a guest back, with its own request."),
         "quarantine": LazyCommand(
             f"{_HERE}.control.quarantine:quarantine", "Which programs a fault under MPS keeps apart."
         ),

@@ -20,6 +20,7 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of
 from slurm_soda.daemon.store.faulted_pairs import FaultOfJob, faults_of
 from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
+from slurm_soda.daemon.store.manual_shares import manual_share_of
 from slurm_soda.daemon.store.progress import paces_of, progress_of
 from slurm_soda.daemon.store.shares import open_shares, shares_of
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
@@ -37,7 +38,7 @@ from slurm_soda.daemon.store.tables.scheduling import (
     Standby,
     VainPreemption,
 )
-from slurm_soda.daemon.store.tables.sharing import ShareRow
+from slurm_soda.daemon.store.tables.sharing import ManualShareRow, ShareRow
 
 OPERATOR = Viewer("")
 """Somebody from whom nothing is private."""
@@ -135,6 +136,8 @@ class JobDetailView:
     """Of its owner's requests for as many GPUs, those for which others were preempted in vain."""
     shares: Sequence[ShareRow] = ()
     """In which it is or was a guest, or is a host; oldest first."""
+    manual_share: ManualShareRow | None = None
+    """What an admin wanted of it last, as a guest."""
     faults: Sequence[FaultOfJob] = ()
     """Under MPS, for which it does not share with some jobs; oldest first."""
 
@@ -231,6 +234,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         alone=_alone_time(session, job, paces),
         vain_preemptions=queries.vain_preemptions_like(session, job),
         shares=shares_of(session, job.job_id, job.submit_s),
+        manual_share=manual_share_of(session, job.job_id, job.submit_s),
         faults=faults_of(session, job),
     )
 

@@ -104,7 +104,8 @@ class CycleRunner:
         state, observer, actor, at = self._state, self._observer, self.actor, watch.began
         acts = effective.mode == "enforce" and not self._breaker.is_open(at.steady_s)
         # A Slurm that fails is not asked for details which nothing would come of.
-        asks = effective.mode != "observe" and not self._breaker.is_open(at.steady_s)
+        asks = effective.mode != "observe" or effective.snapshot_request is not None
+        asks = asks and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
             slurm_state = observer.read(state, at, watch, self.settings.sharing, asks=asks)
         if acts and slurm_state.no_order:

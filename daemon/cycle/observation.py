@@ -20,7 +20,7 @@ class SnapshotReader:
     """The one reader of a daemon."""
 
     def __init__(self, context: DaemonContext) -> None:
-        self._accounting_lookup = context.accounting_lookup
+        self._store, self._accounting_lookup = context.store, context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
@@ -46,6 +46,8 @@ class SnapshotReader:
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
+            if sharing.partitions:
+                state.shares.manual.read(self._store)
             state.shares.observe(slurm_state.jobs, at, job_cache)
         return slurm_state
 

@@ -110,9 +110,12 @@ class PlanExecutor:
         shares.adopt(step.share for step in share_steps if step.send == "share")
         parted = set() if plan is None else {one.job_id for one in plan.preempts if one.parted_from}
         changed_shares += shares.part({one.job_id: one.reason for one in fresh if one.job_id in parted})
+        manual = shares.manual.conclude(
+            plan, refusals=shares.refusals, shares=shares.by_guest, jobs=jobs, job_cache=state.job_cache, now_s=now_s
+        )
         return CycleResult(
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals,
-            share_steps, changed_shares,
+            share_steps, changed_shares, manual,
         )  # fmt: skip
 
     def _waiting_changes(

@@ -32,10 +32,12 @@ from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.cpu_fit import save_proposals
+from slurm_soda.daemon.store.manual_shares import save_manual_shares
 from slurm_soda.daemon.store.preemptions import add_preemptions, save_phases
 from slurm_soda.daemon.store.shares import add_shares, save_shares
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
+from slurm_soda.daemon.store.tables.sharing import ManualShareRow
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.errors import SodaError
@@ -108,6 +110,8 @@ class CycleResult:
     """Steps of shares whose change was admitted."""
     changed_shares: Sequence[Share] = ()
     """Shares in the store of which something changed without a step."""
+    manual_shares: Sequence[ManualShareRow] = ()
+    """What admins want shared of which something changed."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[ChangeOutcome] = field(default_factory=list)
@@ -175,6 +179,7 @@ class CycleRecorder:
             audit_log.void_requeues(session, result.without_effect, now_s)
             add_preemptions(session, result.begun, at)
             save_shares(session, [share for share in result.changed_shares if share.pk], at)
+            save_manual_shares(session, result.manual_shares, now_s)
             add_shares(session, state.shares.unrecorded, result.cycle_id, at)
             state.save(session, at)
             save_proposals(session, result.cpu_proposals)

@@ -14,9 +14,11 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.sharing.guest_reader import GuestReader, adopted_share
+from slurm_soda.daemon.sharing.manual_shares import UNSHARED, ManualShares
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share
 from slurm_soda.daemon.sharing.pair_pauses import EDITED, PairPauses
 from slurm_soda.daemon.sharing.share_state import (
+    LEAVING_ENDS,
     RUNNING_STATES,
     SeenShare,
     Share,
@@ -66,6 +68,8 @@ class OpenShares:
     checks: JoinChecks
     by_guest: dict[int, Share] = field(default_factory=dict)
     pauses: PairPauses = field(default_factory=PairPauses)
+    manual: ManualShares = field(default_factory=ManualShares)
+    """What admins want."""
     splits: list[JobChange] = field(default_factory=list)
     """Of arrays of which the last plan would let a task join."""
     refusals: dict[int, str] = field(default_factory=dict)
@@ -118,11 +122,14 @@ class OpenShares:
         return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
 
     def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing."""
+        """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing; and what
+        admins want.
+        """
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
         apart = tuple(self.pauses.standing(self._steady_s))
-        return replace(snapshot, sharing=replace(snapshot.sharing, apart=apart))
+        sharing = self.manual.mark(replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist())
+        return replace(snapshot, sharing=sharing)
 
     def advance(
         self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions
@@ -136,6 +143,7 @@ class OpenShares:
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
+        unshared = self.manual.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
         for share in self.by_guest.values():
@@ -149,6 +157,7 @@ class OpenShares:
                 now_s=at.now_s,
                 steady_s=at.steady_s,
                 off=self._why_off(guest, acts=acts),
+                unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
                 preempted=share.guest in preemptions.by_job,
             )
@@ -271,9 +280,13 @@ class OpenShares:
 
     def part(self, guests: Mapping[int, str]) -> list[Share]:
         """These guests are made to leave for what was observed, with the reason; gives their shares."""
-        parted = [share for job_id, share in self.by_guest.items() if job_id in guests and share.end != "parted"]
+        parted = [
+            share for job_id, share in self.by_guest.items() if job_id in guests and share.end not in LEAVING_ENDS
+        ]
+        unshared = self.manual.unshared
         for share in parted:
-            share.phase, share.end, share.why = "parting", "parted", guests[share.guest]
+            share.phase, share.why = "parting", guests[share.guest]
+            share.end = "unshared" if share.guest in unshared else "parted"
         return parted
 
     def note(self, step: ShareStep, outcome: ChangeOutcome, steady_s: float) -> None:

@@ -20,12 +20,26 @@ from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTA
 SharePhase = Literal["intended", "rewritten", "started", "parting", "over"]
 ShareCommand = Literal["share", "unshare", "start-now"]
 ShareEnd = Literal[
-    "", "ended", "not-started", "refused", "host-left", "node", "owner", "off", "revoked", "parted", "withdrawn"
+    "",
+    "ended",
+    "not-started",
+    "refused",
+    "host-left",
+    "node",
+    "owner",
+    "off",
+    "revoked",
+    "parted",
+    "withdrawn",
+    "unshared",
 ]
 
 PHASES: tuple[str, ...] = get_args(SharePhase)
 FAILED_ENDS: frozenset[str] = frozenset({"not-started", "refused", "host-left", "node"})
 """The guest did not start: its pairs wait before they are tried again, longer each time."""
+
+LEAVING_ENDS: frozenset[str] = frozenset({"parted", "unshared"})
+"""The guest is made to leave although it runs."""
 
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "RESIZING"})
 
@@ -91,6 +105,8 @@ class SeenShare:
     steady_s: float
     off: str = ""
     """Why nobody may wait as a guest here now; empty: he may."""
+    unshared: str = ""
+    """Why the guest itself is to share no more; empty: it may."""
     leaving: Collection[int] = ()
     """Jobs that are about to leave their GPUs."""
     preempted: bool = False
@@ -127,7 +143,7 @@ def decide_share_step(share: Share, seen: SeenShare) -> ShareDecision:
 
 def _running(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     if guest.shared_gpus:
-        return ShareDecision("parting" if share.end == "parted" else "started")
+        return ShareDecision("parting" if share.end in LEAVING_ENDS else "started")
     if seen.record is not None:
         return ShareDecision("parting", end=share.end or "withdrawn", why=share.why)
     return _over(share, "withdrawn", "it was started with its own request")
@@ -174,6 +190,8 @@ def _cause_to_undo(share: Share, seen: SeenShare) -> tuple[ShareEnd, str]:
     """Why a guest that waits does not start as one; empty while it may."""
     if seen.off:
         return "off", seen.off
+    if seen.unshared:
+        return "unshared", seen.unshared
     if why := _why_hosts_left(share, seen):
         return "host-left", why
     for name in share.nodes:

@@ -21,7 +21,7 @@ from slurm_soda.daemon.store.queries import newest_order
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
-from slurm_soda.daemon.store.tables.sharing import FaultedPairRow, ShareRow
+from slurm_soda.daemon.store.tables.sharing import FaultedPairRow, ManualShareRow, ShareRow
 
 ROWS_AT_A_TIME = 500
 """Rows that are looked at, and perhaps deleted in one transaction: some 5 ms, in which others wait for the store."""
@@ -30,6 +30,7 @@ PRUNED_TABLES: Sequence[type[Any]] = (
     Action,
     Preemption,
     ShareRow,
+    ManualShareRow,
     FaultedPairRow,
     Cycle,
     CpuMeasurementRow,
@@ -43,6 +44,7 @@ _TIMES: Mapping[type[Any], Any] = {
     Action: Action.created_s,
     Preemption: Preemption.created_s,
     ShareRow: ShareRow.created_s,
+    ManualShareRow: ManualShareRow.updated_s,
     FaultedPairRow: FaultedPairRow.at_s,
     Cycle: Cycle.started_s,
     CpuMeasurementRow: CpuMeasurementRow.at_s,
@@ -99,8 +101,8 @@ def _may_go(session: Session, table: type[Any], before_s: float) -> Select[int]:
         has_changes = exists().where(Action.preemption_id == Preemption.id)
         over = (Preemption.phase.in_(FINAL_PHASES), ~_has_not_ended(Preemption.job_id))
         return select(Preemption.id).where(*over, ~has_changes)
-    if table is ShareRow:
-        return select(ShareRow.id).where(ShareRow.phase == "over", ~_has_not_ended(ShareRow.guest))
+    if table in (ShareRow, ManualShareRow):
+        return select(table.id).where(table.phase == "over", ~_has_not_ended(table.guest))
     if table is FaultedPairRow:
         either = or_(_has_not_ended(FaultedPairRow.one), _has_not_ended(FaultedPairRow.other))
         return select(FaultedPairRow.id).where(~either)

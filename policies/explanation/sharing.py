@@ -61,7 +61,25 @@ def _decision_sentences(decision: SharingDecision) -> list[str]:
     trial = select_trial(decision)
     if trial is not None:
         sentences += _trial(trial)
+        if trial.together is not None and others:
+            sentences += _who_ends_first(trial.together, decision.sequential)
     return [*sentences, f"So: {decision.reason}."]
+
+
+def _who_ends_first(together: CompletionSchedule, sequential: CompletionSchedule) -> list[str]:
+    """Also what is gained, and what a guest does twice."""
+    first_s, gained_s = min(together.ends_s), sequential.mean_s - together.mean_s
+    if together.new_end_s <= first_s:
+        first = f"It is expected to end first, {first_s - together.new_end_s:,.0f} s before the other one."
+    elif together.lost_s > 0:
+        first = (
+            f"The other one is expected to end first, after {first_s:,.0f} s. Then it loses its place, is requeued, and "
+            f"does {together.lost_s:,.0f} s of its work again."
+        )
+    else:
+        first = f"The other one is expected to end first, after {first_s:,.0f} s."
+    word = "earlier" if gained_s >= 0 else "later"
+    return [first, f"On average they end {abs(gained_s):,.0f} s {word} than one after the other."]
 
 
 def _trial(trial: SubBatchTrial) -> list[str]:
@@ -163,11 +181,14 @@ def _move(move: WorkerMoveReport, name: JobNames) -> list[str]:
 
 
 def _decision_numbers(decision: SharingDecision) -> dict[str, Any]:
+    trial = select_trial(decision)
+    shown = None if trial is None else trial.together
     return {
         "share": decision.share,
         "start_s": decision.start_s,
         "alone_s": list(decision.alone_s),
         "sequential": _schedule_numbers(decision.sequential),
+        "gained_s": None if shown is None else decision.sequential.mean_s - shown.mean_s,
         "chosen_sub_batch": None if decision.chosen is None else decision.chosen.sub_batch,
         "trials": [
             {
@@ -231,6 +252,7 @@ def _schedule_numbers(schedule: CompletionSchedule | None) -> dict[str, Any] | N
         "new_end_s": schedule.new_end_s,
         "ends_s": list(schedule.ends_s),
         "mean_s": schedule.mean_s,
+        "lost_s": schedule.lost_s,
     }
 
 

@@ -14,6 +14,7 @@ from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
 from slurm_soda.policies.sharing.engine.join_running_jobs import JoinRunningJobs
+from slurm_soda.policies.sharing.engine.manual_joins import JoinByHand
 from slurm_soda.policies.sharing.parting.part_pairs import PartPairs
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
@@ -51,6 +52,7 @@ def pipeline_of(policy: Policy) -> Pipeline:
         (
             PolicyInPools(policy),
             PartPairs(),
+            JoinByHand(),
             RequeuedBorrowersFirst(),
             OrderWaitingJobs(),
             CpuFit(),

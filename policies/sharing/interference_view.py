@@ -8,14 +8,17 @@ from dataclasses import replace
 
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
+    BOUND_CAUTION,
     Consent,
     Footprint,
     NewJob,
     PairSlowdown,
     Partner,
+    SharingDecision,
+    decide_sharing,
 )
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
-from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, jobs_on_devices
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
@@ -148,6 +151,26 @@ class InterferenceView:
             return None
         every_s = float(self._jobs.saves_every_s[row])
         return GuestTerms(mechanism.start_s, mechanism.readmit_s, every_s, mechanism.revokes)
+
+    def judge(
+        self, row: int, devices: Sequence[int], caution: float = 0.0, bound_caution: float = BOUND_CAUTION
+    ) -> SharingDecision:
+        """Algorithm 2 for a waiting job beside everybody who is on these devices; see :func:`.decide_sharing`.
+
+        Raises:
+            PolicyError: it is not known how much work one of them has left.
+        """
+        jobs_on, new = self._gpu_occupancy.jobs_on, self.new_job(row)
+        rows, batch = jobs_on_devices(self._gpu_occupancy, devices), int(self._jobs.batch[row])
+        own = [[device for device in devices if one in jobs_on[device]] for one in rows]
+        return decide_sharing(
+            new,
+            [self.partner(one, mine) for one, mine in zip(rows, own, strict=True)],
+            lambda size: [self.mutual_slowdown(row, size if new.batch > 1 else batch, one, devices) for one in rows],
+            caution,
+            bound_caution,
+            terms=self.guest_terms(row),
+        )
 
     def sizes(self, row: int) -> tuple[int, ...]:
         """Sub-batches that a waiting job may run with, its batch first."""

@@ -116,6 +116,8 @@ class SharingJobs:
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
+        manual_joins: guests and hosts, by id, of whom an admin said that they shall share.
+        manual_partings: running guests, by id, that shall leave their hosts by an admin's word.
         faulted: those of them whose programs a fatal fault of one may have ended: they part if they share.
         program: what may have such a fault again, as a number; -1 for a job whose program has had none, left out for all.
         quarantined: pairs of programs that do not share.
@@ -139,6 +141,8 @@ class SharingJobs:
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
     together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     apart: tuple[tuple[JobId, JobId], ...] = ()
+    manual_joins: tuple[tuple[JobId, JobId], ...] = ()
+    manual_partings: tuple[JobId, ...] = ()
     faulted: tuple[tuple[JobId, JobId], ...] = ()
     program: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     quarantined: tuple[tuple[int, int], ...] = ()

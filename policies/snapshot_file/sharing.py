@@ -27,7 +27,8 @@ from slurm_soda.policies.snapshot_file.values import EncodingError, Rename, unex
 
 _PREDICTOR = "predictor"
 _SHARES = "shares"
-_NOT_COLUMNS = ("kinds", "apart", "faulted", "quarantined", "obstacles")
+_NOT_COLUMNS = ("kinds", "apart", "faulted", "quarantined", "obstacles", "manual_joins", "manual_partings")
+"""Fields of :class:`.SharingJobs` without a value for each job."""
 
 
 @dataclass(frozen=True, slots=True)

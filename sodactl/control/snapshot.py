@@ -66,7 +66,7 @@ def dump(site: SiteAccess, *, as_json: bool, file: Path, names: bool, wait_s: fl
     """  # noqa: D301 - click reads the control character
     if os.path.lexists(file):
         raise SodaError(f"{file} is there already and is not replaced; name another file, or remove it")
-    found = _asked(site, wait_s)
+    found = ask_for_snapshot(site, wait_s)
     chosen = found if names else found.with_stand_ins()
     same = None if chosen.plan is None else plan_bytes(chosen.decide()) == plan_bytes(chosen.plan)
     raw = write_dump(chosen)
@@ -93,20 +93,29 @@ def dump(site: SiteAccess, *, as_json: bool, file: Path, names: bool, wait_s: fl
         output.warn(f"from this file something else is decided than sodad's plan; compare with sodactl decide {file}")
 
 
-def _asked(site: SiteAccess, wait_s: float) -> SnapshotDump:
-    """What sodad writes for us in its next cycle."""
+def ask_for_snapshot(site: SiteAccess, wait_s: float = WAIT_S) -> SnapshotDump:
+    """What sodad writes for us in its next cycle, with all names.
+
+    Raises:
+        SodaError: no sodad lives on this host, or it does not answer in time.
+    """
     request = secrets.token_hex(8)
     answer = answer_path(Path(site.settings.state_dir), request)
     with site.store() as store:
         with store.write() as session:
-            _check_daemon(session, site)
+            check_daemon(session, site)
             queries.put_admin_setting(session, SETTING, request, now_s=site.now_s(), by=site.context.who())
         wake_daemon(site)
         raw = _awaited(answer, store, request, wait_s)
     return parsed(raw, answer)
 
 
-def _check_daemon(session: Session, site: SiteAccess) -> None:
+def check_daemon(session: Session, site: SiteAccess) -> None:
+    """Whether a sodad cycles on this host.
+
+    Raises:
+        SodaError: none does; says what to do.
+    """
     epoch = queries.latest_epoch(session)
     if stall := find_stall(session, epoch, site):
         raise SodaError(describe_absence(epoch, stall, site.now_s()))

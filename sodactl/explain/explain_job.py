@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,7 @@ from slurm_soda.sodactl.control.manual_changes import format_fields
 from slurm_soda.sodactl.explain import job_reasons
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
-from slurm_soda.sodactl.live.view_source import describe_absence, open_view_source
+from slurm_soda.sodactl.live.view_source import ViewSource, describe_absence, open_view_source
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -78,34 +78,55 @@ def describe_job(site: SiteAccess, job_id: int) -> Document:
         SodaError: neither Slurm nor the store knows the job.
     """
     warnings: list[str] = []
-    record = _record(site, job_id, warnings)
+    records = _records(site, warnings)
+    record = records.get(job_id)
     try:
         with open_view_source(site) as source:
-            view = source.job(job_id)
+            view = drop_stored_job_of_reused_id(source.job(job_id), record)
+            pairs = _describe_pairs(site, source, view, records, warnings)
     except StoreError as error:
         if record is None:
             raise SodaError("; ".join((str(error), *warnings))) from error
         warnings.append(f"without the policy's view and the record of changes: {error}")
-        return _document(site, None, record, warnings)
-    view = drop_stored_job_of_reused_id(view, record)
+        return _document(site, None, record, warnings, [])
     if view.job is None and record is None:
         raise unknown_job_error(job_id, warnings[0] if warnings else "")
     if not view.head.daemon_alive:
         absence = describe_absence(view.head.epoch, view.head.stall, site.now_s())
         warnings.append(f"{absence}: what it says of the job is from when it did")
-    return _document(site, view, record, warnings)
+    return _document(site, view, record, warnings, pairs)
 
 
-def _record(site: SiteAccess, job_id: int, warnings: list[str]) -> SlurmJob | None:
+def _records(site: SiteAccess, warnings: list[str]) -> dict[int, SlurmJob]:
     try:
-        found = [record for record in site.slurm().jobs() if record.job_id == job_id]
+        return {record.job_id: record for record in site.slurm().jobs()}
     except SlurmError as error:
         warnings.append(f"Slurm does not answer: {error}")
-        return None
-    return found[0] if found else None
+        return {}
 
 
-def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob | None, warnings: list[str]) -> Document:
+def _describe_pairs(
+    site: SiteAccess,
+    source: ViewSource,
+    view: JobDetailView,
+    records: Mapping[int, SlurmJob],
+    warnings: list[str],
+) -> list[Document]:
+    if not (site.settings.sharing.partitions or any(share.phase != "over" for share in view.shares)):
+        return []
+    # Here, as it brings the prediction of slowdowns, which the rest does not need.
+    from slurm_soda.sodactl.explain.share_arithmetic import describe_pairs  # noqa: PLC0415
+
+    return describe_pairs(site, source, view, records, warnings)
+
+
+def _document(
+    site: SiteAccess,
+    stored: JobDetailView | None,
+    record: SlurmJob | None,
+    warnings: list[str],
+    pairs: Sequence[Document],
+) -> Document:
     view = stored or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
     job, known = view.job, job_reasons.JobFacts(view, record, site.now_s())
     return {
@@ -119,7 +140,7 @@ def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob |
         "numbers": dict(job_reasons.explain_by_policy(known).numbers),
         "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.until_s),
         "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},
-        "reasons": list(job_reasons.list_job_reasons(known)),
+        "reasons": [*job_reasons.list_job_reasons(known), *_pair_sentences(view, pairs)],
         "run_time": known.run_time.numbers or None,
         "runs": [_run_keys(run) for run in view.runs],
         "used": None if job is None else asdict(job_usage_totals(job, view.usage)),
@@ -127,7 +148,16 @@ def _document(site: SiteAccess, stored: JobDetailView | None, record: SlurmJob |
         "changes": [_action_keys(action) for action in view.actions],
         "cores": known.cores.numbers or None,
         "progress": known.progress.numbers or None,
+        "sharing": list(pairs),
     }
+
+
+def _pair_sentences(view: JobDetailView, pairs: Sequence[Document]) -> list[str]:
+    if not pairs:
+        return []
+    from slurm_soda.sodactl.explain.share_arithmetic import list_pair_sentences  # noqa: PLC0415 - as above
+
+    return list_pair_sentences(pairs, view.head.policy)
 
 
 def _job_keys(job: Job | None, record: SlurmJob | None) -> Document:

@@ -89,7 +89,7 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
         yield "sodad has not seen it yet; it looks every few seconds while it runs."
         return
     yield from _policy_reasons(job, known)
-    yield from list_share_reasons(job.job_id, view.shares)
+    yield from list_share_reasons(view, record, known.now_s)
     yield from list_fault_reasons(job.job_id, view.faults)
     yield from _preemption_reasons(view.preemptions)
     yield from _vain_reasons(known)
@@ -111,7 +111,7 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
         yield f"It {times}{gave}; {shows} shows what it used."
         yield from known.progress.sentences
         yield from known.run_time.sentences
-        yield from list_share_reasons(job.job_id, known.view.shares)
+        yield from list_share_reasons(known.view, None, known.now_s)
         yield from list_fault_reasons(job.job_id, known.view.faults)
     if known.view.preemptions:
         yield from _ended_while_preempted(known, known.view.preemptions[-1], state)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from slurm_soda.daemon.learning.pair_view import KindProfileView, PairView
 from slurm_soda.policies.explanation.sharing import select_trial
 from slurm_soda.policies.run_times.prediction_sources import RunTimeLeft
+from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
+    BOUND_CAUTION,
     Consent,
     Footprint,
     PairSlowdown,
@@ -55,6 +57,8 @@ class PairJobProfile:
         return self.known.footprint or (Footprint(float(mib), 0.0) if mib else None)
 
 
+NOT_SAID = "not said"
+"""Of an owner who did not say whether his job may share."""
 SITE_BOUND = "sharing.max_slowdown"
 """The site's key for the bound of jobs whose owners named none."""
 
@@ -91,11 +95,13 @@ class PairAssessment:
     broken_bounds: tuple[BrokenBound, ...]
 
 
-def assess_pair(new: PairJobProfile, running: PairJobProfile, pair: PairView) -> PairAssessment:
-    """What would become of both if ``new`` joined ``running``."""
+def assess_pair(
+    new: PairJobProfile, running: PairJobProfile, pair: PairView, terms: GuestTerms | None = None
+) -> PairAssessment:
+    """What would become of both if ``new`` joined ``running``; ``terms``: on what terms as its guest."""
     fits, source = _fits(new, running, pair)
-    decision = _decide(new, running, pair, new.side.consent, running.side.consent)
-    without_bounds = _decide(new, running, pair, Consent(), Consent())
+    decision = _decide(new, running, pair, (new.side.consent, running.side.consent), terms)
+    without_bounds = _decide(new, running, pair, (Consent(), Consent()), terms)
     trial = None if without_bounds is None else select_trial(without_bounds)
     broken_bounds = () if trial is None else tuple(_broken_bounds((new, running), trial))
     return PairAssessment(new, running, pair, fits, source, decision, without_bounds, broken_bounds)
@@ -110,8 +116,13 @@ def _fits(new: PairJobProfile, running: PairJobProfile, pair: PairView) -> tuple
 
 
 def _decide(
-    new: PairJobProfile, running: PairJobProfile, pair: PairView, own: Consent, other: Consent
+    new: PairJobProfile,
+    running: PairJobProfile,
+    pair: PairView,
+    consents: tuple[Consent, Consent],
+    terms: GuestTerms | None,
 ) -> SharingDecision | None:
+    own, other = consents
     if new.left is None or running.left is None:
         return None
     kind = new.side.kind
@@ -134,7 +145,10 @@ def _decide(
             return [None]
         return [PairSlowdown(told.new_xi.estimate(), told.running_xi.estimate())]
 
-    return decide_sharing(job, [Partner(running.left.left.value, free_mib, other)], xi)
+    caution = 0.0 if terms is None else BOUND_CAUTION
+    return decide_sharing(
+        job, [Partner(running.left.left.value, free_mib, other)], xi, bound_caution=caution, terms=terms
+    )
 
 
 def _broken_bounds(parties: Sequence[PairJobProfile], trial: SubBatchTrial) -> list[BrokenBound]:
@@ -143,7 +157,8 @@ def _broken_bounds(parties: Sequence[PairJobProfile], trial: SubBatchTrial) -> l
     for party, slowdown in zip(parties, slowdowns, strict=True):
         side = party.side
         if not side.consent.shares:
-            found.append(BrokenBound(side.job_id, "--soda-share", "no", None))
+            said = "no" if side.hints.share is False else NOT_SAID
+            found.append(BrokenBound(side.job_id, "--soda-share", said, None))
         elif slowdown is not None and slowdown > side.consent.max_slowdown:
             allowed = f"{side.consent.max_slowdown:g}"
             flag = "--soda-max-slowdown" if side.hints.max_slowdown else SITE_BOUND

@@ -1,7 +1,4 @@
-"""``sodactl explain JOB --with OTHER``: what two jobs of this site would do to each other on one GPU.
-
-Arithmetic only: sodad puts no two jobs onto one GPU, and nothing is changed.
-"""
+"""``sodactl explain JOB --with OTHER``: what two jobs of this site would do to each other on one GPU. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -12,8 +9,11 @@ from typing import Any
 from slurm_soda.daemon.learning.pair_view import EstimateView, PairView
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.policies.explanation.sharing import explain_sharing
+from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
+from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.sodactl.explain import pair_jobs
 from slurm_soda.sodactl.explain.pair_assessment import (
+    NOT_SAID,
     SITE_BOUND,
     SOURCE_HINT,
     BrokenBound,
@@ -21,11 +21,11 @@ from slurm_soda.sodactl.explain.pair_assessment import (
     PairJobProfile,
     assess_pair,
 )
-from slurm_soda.sodactl.live.view_source import ViewRequest, open_view_source
+from slurm_soda.sodactl.live.view_source import ViewRequest, ViewSource, open_view_source
 from slurm_soda.sodactl.output import Document
 from slurm_soda.sodactl.site_access import SiteAccess
 
-NOTHING_SHARES_YET = "This is arithmetic only: sodad puts no two jobs onto one GPU yet, and nothing is changed."
+NOBODY_SHARES = "This is arithmetic only: by the configuration here no partition shares GPUs, and nothing is changed."
 
 
 def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
@@ -39,31 +39,45 @@ def describe_pair(site: SiteAccess, job_id: int, other_id: int) -> Document:
     """
     warnings: list[str] = []
     with open_view_source(site) as source:
-        one, other = pair_jobs.read_pair_jobs(site, source, (job_id, other_id), warnings)
+        one, other = pair_jobs.read_pair_jobs(
+            site, source, (job_id, other_id), pair_jobs.list_slurm(site, warnings), warnings
+        )
         new, running = (other, one) if one.runs and not other.runs else (one, other)
-        pair = source.read(_pair_view_request(new, running))
-    found = assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair)
+        found = read_assessment(source, new, running, as_guest=bool(site.settings.sharing.partitions))
     decision = explain_sharing(found.decision)
     without_bounds = explain_sharing(found.decision_without_bounds if found.broken_bounds else None)
     parties = {party.side.job_id: _job_document(party, found) for party in (found.new, found.running)}
     return {
         "now_s": site.now_s(),
         "warnings": warnings,
-        "shares_now": False,
+        "shares_now": bool(site.settings.sharing.partitions),
         "new": new.job_id,
         "running": running.job_id,
         "gpu_type": new.kind.gpu_type,
-        "device_mib": _learned_value_document(pair.device_mib),
+        "device_mib": _learned_value_document(found.pair.device_mib),
         "fits": found.fits,
         "fits_source": found.fits_source or None,
         "jobs": [parties[job_id], parties[other_id]],
-        "reasons": list(_reasons(found)),
+        "reasons": list(_reasons(found, shares_now=bool(site.settings.sharing.partitions))),
         "decision": decision.numbers or None,
         "arithmetic": list(decision.sentences),
         "objections": [_broken_bound_document(one) for one in found.broken_bounds],
         "regardless": without_bounds.numbers or None,
         "regardless_arithmetic": list(without_bounds.sentences),
     }
+
+
+def read_assessment(
+    source: ViewSource, new: pair_jobs.PairJob, running: pair_jobs.PairJob, *, as_guest: bool
+) -> PairAssessment:
+    """What would become of both by what sodad knows; ``as_guest``: as Slurm's mechanism does it.
+
+    Raises:
+        StoreError: what sodad knows cannot be read.
+    """
+    pair = source.read(_pair_view_request(new, running))
+    terms = GuestTerms(SLURM.start_s, SLURM.readmit_s) if as_guest else None
+    return assess_pair(PairJobProfile.of(new, pair.new), PairJobProfile.of(running, pair.running), pair, terms)
 
 
 def _pair_view_request(new: pair_jobs.PairJob, running: pair_jobs.PairJob) -> ViewRequest[PairView]:
@@ -127,8 +141,9 @@ def _broken_bound_document(objection: BrokenBound) -> dict[str, Any]:
     }
 
 
-def _reasons(found: PairAssessment) -> Iterator[str]:
-    yield NOTHING_SHARES_YET
+def _reasons(found: PairAssessment, *, shares_now: bool) -> Iterator[str]:
+    pair = f"{found.new.side.job_id} --with {found.running.side.job_id}"
+    yield f"Nothing is changed; an admin does it with `sodactl share {pair}`." if shares_now else NOBODY_SHARES
     yield _who_joins(found)
     yield _fits(found)
     for party in (found.new, found.running):
@@ -142,7 +157,15 @@ def _reasons(found: PairAssessment) -> Iterator[str]:
                 f"It is not known how long job {side.job_id} will run, so nothing can be compared; --soda-iterations tells "
                 f"where its model's iteration time is known, or a time limit."
             )
+    yield from list_forbidden(found)
+
+
+def list_forbidden(found: PairAssessment) -> Iterator[str]:
+    """Bounds that sharing would break, in sentences."""
     for one in found.broken_bounds:
+        if one.allowed == NOT_SAID:
+            yield f"The owner of job {one.job_id} has not agreed to share (--soda-share=yes)."
+            continue
         how = f": it would take {one.slowdown:.2f} times as long" if one.slowdown is not None else ""
         who = f"The site, for job {one.job_id}," if one.flag == SITE_BOUND else f"The owner of job {one.job_id}"
         yield f"{who} forbids that ({one.flag}={one.allowed}){how}."

@@ -49,11 +49,14 @@ class PairJob:
     """What sodad expects of its run time."""
     site_bound: float | None = None
     """The site's bound on slowdown, where the owner set none."""
+    silence_agrees: bool = True
+    """Whether a job may share whose owner did not say."""
 
     @property
     def consent(self) -> Consent:
-        """What its owner allows; who says nothing allows sharing, within the site's bound."""
-        return Consent(self.hints.share is not False, self.hints.max_slowdown or self.site_bound or math.inf)
+        """What its owner allows, or the site for him."""
+        agrees = self.silence_agrees if self.hints.share is None else self.hints.share
+        return Consent(agrees, self.hints.max_slowdown or self.site_bound or math.inf)
 
     def left(self, iteration_s: Estimate | None) -> RunTimeLeft | None:
         """Work left alone, from the best source: its iterations, like jobs, its time limit; None if nobody knows."""
@@ -71,18 +74,23 @@ class PairJob:
 
 
 def read_pair_jobs(
-    site: SiteAccess, views: ViewSource, ids: tuple[int, int], warnings: list[str]
+    site: SiteAccess, views: ViewSource, ids: tuple[int, int], listed: SlurmListing, warnings: list[str]
 ) -> tuple[PairJob, PairJob]:
-    """The two jobs, on GPUs of one type.
+    """The two jobs, on GPUs of one type; ``listed``: by :func:`list_slurm`.
 
     Raises:
         SodaError: one of them is not known, ends or has ended, has no GPUs or names no model; or they are on different GPUs.
         StoreError: what sodad knows cannot be read.
     """
-    listed = _list_slurm(site, warnings)
-    bound = site.settings.sharing.max_slowdown
+    settings = site.settings.sharing
+    silence_agrees = settings.consent_by_default or not settings.partitions
     one, other = (
-        replace(_pair_job(job_id, views.job(job_id), listed, site.now_s()), site_bound=bound) for job_id in ids
+        replace(
+            _pair_job(job_id, views.job(job_id), listed, site.now_s()),
+            site_bound=settings.max_slowdown,
+            silence_agrees=silence_agrees,
+        )
+        for job_id in ids
     )
     mine, its = one.kind.gpu_type, other.kind.gpu_type
     if mine and its and mine.lower() != its.lower():
@@ -102,7 +110,7 @@ def _with_gpu_type(side: PairJob, gpu_type: str) -> PairJob:
 
 
 @dataclass(frozen=True, slots=True)
-class _SlurmListing:
+class SlurmListing:
     """What Slurm lists."""
 
     jobs: Mapping[int, SlurmJob]
@@ -112,17 +120,18 @@ class _SlurmListing:
     """Why there is nothing."""
 
 
-def _list_slurm(site: SiteAccess, warnings: list[str]) -> _SlurmListing:
+def list_slurm(site: SiteAccess, warnings: list[str]) -> SlurmListing:
+    """Jobs and GPU types as Slurm tells them now; a warning where it does not answer."""
     try:
         slurm = site.slurm()
         jobs = {record.job_id: record for record in slurm.jobs()}
-        return _SlurmListing(jobs, {node.name: node.gpu_type for node in slurm.nodes() if node.gpus})
+        return SlurmListing(jobs, {node.name: node.gpu_type for node in slurm.nodes() if node.gpus})
     except SlurmError as error:
         warnings.append(f"Slurm does not answer: {error}")
-        return _SlurmListing({}, {}, warnings[-1])
+        return SlurmListing({}, {}, warnings[-1])
 
 
-def _pair_job(job_id: int, view: JobDetailView, listed: _SlurmListing, now_s: float) -> PairJob:
+def _pair_job(job_id: int, view: JobDetailView, listed: SlurmListing, now_s: float) -> PairJob:
     record = listed.jobs.get(job_id)
     view = drop_stored_job_of_reused_id(view, record)
     source = record if record is not None else view.job

@@ -2,26 +2,66 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.faulted_pairs import FaultOfJob
-from slurm_soda.daemon.store.tables.sharing import ShareRow
+from slurm_soda.daemon.store.tables.sharing import ManualShareRow, ShareRow
+from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.sodactl import output
 
 MOST_PAST = 3
 """Shares of the past that are told."""
 
 
-def list_share_reasons(job_id: int, shares: Sequence[ShareRow]) -> Iterator[str]:
-    """What is so now first, then the last ones of the past."""
+def list_share_reasons(view: JobDetailView, record: SlurmJob | None, now_s: float) -> Iterator[str]:
+    """What an admin wants, and what is so now first, then the last shares of the past."""
+    if view.job is None:
+        return
+    job_id, shares = view.job.job_id, view.shares
+    if view.manual_share is not None:
+        yield from _manual(view.manual_share)
     now = [share for share in shares if share.phase != "over"]
     past = [share for share in shares if share.phase == "over" and share.guest == job_id]
     for share in now:
         yield _present(share) if share.guest == job_id else _of_host(share)
+        if share.guest == job_id and share.phase == "started" and record is not None:
+            yield from _unsaved(view, record, now_s)
     for share in past[-MOST_PAST:][::-1]:
         yield _past(share)
     if len(past) > MOST_PAST:
         yield f"It was a guest, or was to be one, {len(past) - MOST_PAST} times more before."
+
+
+def _manual(wanted: ManualShareRow) -> Iterator[str]:
+    hosts, at = ", ".join(map(str, wanted.hosts)), output.format_instant(wanted.asked_s)
+    if wanted.kind == "share":
+        what = f"{wanted.asked_by} wants it to share with job {hosts}, since {at}"
+    else:
+        what = f"{wanted.asked_by} wants it to share no more with job {hosts}, since {at}"
+    if wanted.phase == "asked":
+        yield f"{what}. It is not done yet{': ' + wanted.why if wanted.why else ''}."
+    elif wanted.phase == "kept":
+        yield f"{what}."
+    else:
+        yield f"{what.replace(' wants ', ' wanted ')}; that is over: {wanted.why}."
+
+
+def _unsaved(view: JobDetailView, record: SlurmJob, now_s: float) -> Iterator[str]:
+    lost_s = unsaved_s(view, record, now_s)
+    if lost_s is not None:
+        yield f"If its host ended now, it would do {output.format_duration(lost_s)} of its run again, as far as it tells."
+
+
+def unsaved_s(view: JobDetailView, record: SlurmJob, now_s: float) -> float | None:
+    """How long a running job has run since it last saved its state, as far as it tells; else since its start.
+
+    ``None``: nobody knows since when it runs.
+    """
+    saved = [row.saved_s for row in view.progress if row.restart == record.restarts and row.saved_s is not None]
+    since_s = max(saved, default=record.start_s)
+    return max(now_s - since_s, 0.0) if math.isfinite(since_s) else None
 
 
 def list_fault_reasons(job_id: int, faults: Sequence[FaultOfJob]) -> Iterator[str]:

@@ -26,6 +26,7 @@ LONG_FIRST = (
     "walls",
     "sharing",
     "parting",
+    "share_by_hand",
     "quarantine",
     "progress",
     "fit_gang",

@@ -18,7 +18,7 @@ from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
         "before", "reasons", "run_time",
-        "runs", "used", "preemptions", "changes", "progress"}  # fmt: skip
+        "runs", "used", "preemptions", "changes", "progress", "sharing"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
 CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}

@@ -105,7 +105,7 @@ def test_the_text_says_it_all(site: Bench) -> None:
     for part in (
         "Job 7 with job 5 on one GPU\n", "resnet50, batch 64", "lm, batch 20", "500 ms ± 50 ms (measured)",
         "8 min 20 s ± 50.0 s (measured, by iterations)", "9,000 MiB ± 100 MiB (measured)", "1.50 ± 0.10 (imported)",
-        "1.25, error unknown (measured)", "sodad puts no two jobs onto one GPU yet, and nothing is changed.",
+        "1.25, error unknown (measured)", "by the configuration here no partition shares GPUs, and nothing is changed.",
         "Job 7 waits, and would join job 5, which runs.", "  Together now, with its whole batch of 64, 9,000 MiB: it ends",
         "With whole batches both fit into one GPU of 16,000 MiB (measured).",
         'The arithmetic ("it" is job 7):\n', "  So: start now: ends on average 800 s earlier than one after the other.",

@@ -22,6 +22,7 @@ HISTORY_TABLES = (
     "run_time_prediction",
     "pool_run",
     "share",
+    "manual_share",
     "faulted_pair",
     "job_progress",
     "job_pace",
@@ -250,6 +251,22 @@ def _create_sharing_tables() -> None:
     op.create_index(op.f("ix_share_guest"), "share", ["guest"], unique=False)
     op.create_index(op.f("ix_share_phase"), "share", ["phase"], unique=False)
     op.create_index(op.f("ix_share_cycle_id"), "share", ["cycle_id"], unique=False)
+    op.create_table(
+        "manual_share",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("guest", sa.BigInteger(), nullable=False),
+        sa.Column("submit_s", sa.Double(), nullable=False),
+        sa.Column("kind", sa.String(length=8), nullable=False),
+        sa.Column("hosts", sa.JSON(), nullable=False),
+        sa.Column("phase", sa.String(length=12), nullable=False),
+        sa.Column("why", RawText(), nullable=False),
+        sa.Column("asked_s", sa.Double(), nullable=False),
+        sa.Column("asked_by", sa.String(length=255), nullable=False),
+        sa.Column("updated_s", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_manual_share")),
+    )
+    op.create_index(op.f("ix_manual_share_guest"), "manual_share", ["guest"], unique=False)
+    op.create_index(op.f("ix_manual_share_phase"), "manual_share", ["phase"], unique=False)
     op.create_table(
         "faulted_pair",
         sa.Column("id", sa.Integer(), nullable=False),

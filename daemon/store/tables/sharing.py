@@ -1,4 +1,4 @@
-"""The tables of shares (:mod:`slurm_soda.daemon.sharing.share_state`), and of faults that ended them."""
+"""The tables of shares (:mod:`slurm_soda.daemon.sharing.share_state`), of what admins want shared, and of faults."""
 
 from __future__ import annotations
 
@@ -45,6 +45,28 @@ class ShareRow(Base):
     """When a guest that still waits is given its own request back."""
     started_s: Mapped[float | None]
     ended_s: Mapped[float | None]
+    updated_s: Mapped[float]
+
+
+class ManualShareRow(Base):
+    """What an admin wants of one job: that it shares GPUs, or that it does so no more. A job has one at most that holds.
+
+    ``phase``: ``asked`` → ``over``; a parting is ``kept`` between them, while its jobs must not meet again.
+    """
+
+    __tablename__ = "manual_share"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    guest: Mapped[JobId] = mapped_column(index=True)
+    submit_s: Mapped[float]
+    """First submission: with the id it names the job for ever."""
+    kind: Mapped[str] = mapped_column(String(8))
+    """``share`` or ``unshare``."""
+    hosts: Mapped[list[int]] = mapped_column(JSON, default=list)
+    phase: Mapped[str] = mapped_column(String(12), index=True)
+    why: Mapped[str] = mapped_column(RawText, default="")
+    """Why it is not done yet; once it is over, how it ended."""
+    asked_s: Mapped[float]
+    asked_by: Mapped[str] = mapped_column(String(255))
     updated_s: Mapped[float]
 
 

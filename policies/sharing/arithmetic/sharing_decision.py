@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slurm_soda.policies.errors import PolicyError
@@ -186,6 +186,16 @@ def decide_sharing(
     alone_s = (new.work_s(new.batch), *(partner.work_s for partner in partners))
     share = chosen is not None and start_s == 0.0
     return SharingDecision(share, start_s, alone_s, after, chosen, trials, _reason(trials, chosen, start_s, after))
+
+
+def start_all_the_same(decision: SharingDecision, reason: str) -> SharingDecision:
+    """The decision to start now with the largest sub-batch that is allowed, whether that gains or not; unchanged where none
+    is.
+    """
+    fits = next((trial for trial in decision.trials if not trial.refused), None)
+    if decision.share or fits is None:
+        return decision
+    return replace(decision, share=True, start_s=0.0, chosen=fits, reason=reason)
 
 
 def _trial(

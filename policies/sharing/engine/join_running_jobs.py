@@ -10,6 +10,7 @@ import numpy as np
 
 from slurm_soda.policies.pipeline.actions import JoinGpus, OrderJobs, ResizeRequest, RouteJob
 from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.engine.manual_joins import BY_HAND
 from slurm_soda.policies.sharing.engine.plan_check import GpuPlacement, SharingPlanError, check_sharing_plan
 from slurm_soda.policies.sharing.mechanism.mechanism import Mechanism
 from slurm_soda.policies.sharing.plan import SharingPlan
@@ -45,7 +46,7 @@ class JoinRunningJobs:
             holders = _holders(snapshot)
             joins = [_join(snapshot, plan, job_id, placed[job_id], holders) for job_id in joining if job_id in placed]
             facts = {"joins": float(len(joins)), "joins_refused": float(len(check.refused))}
-            plan = replace(plan, facts={**plan.facts, **facts}, refused_joins=check.refused)
+            plan = replace(plan, facts={**plan.facts, **facts}, refused_joins={**plan.refused_joins, **check.refused})
             plan = _without_starts(plan, list(check.refused)) if check.refused else plan
         seated = np.array([*(join.job_id for join in joins), *guests.tolist()], dtype=np.int64)
         verdict = plan.notes.verdict.copy()
@@ -170,6 +171,7 @@ def _join(
     names = tuple(snapshot.nodes.name[node] for node in nodes)
     ids = tuple(sorted({holders[device] for _, device in shared}))
     batch = int(snapshot.sharing.batch[jobs.row(job_id)])
+    by_hand = any(guest == job_id for guest, _ in snapshot.sharing.manual_joins)
     return JoinGpus(
         job_id=job_id,
         hosts=ids,
@@ -178,6 +180,7 @@ def _join(
         own=(len(placed.devices) - len(shared)) // len(nodes),
         sub_batch=placed.sub_batch,
         steps=-(-batch // placed.sub_batch) if placed.sub_batch else 1,
-        reason=f"{plan.policy}: guest of job {', '.join(map(str, ids))}, on GPU {', '.join(map(str, gpus))} of node "
+        reason=f"{BY_HAND if by_hand else plan.policy}: guest of job {', '.join(map(str, ids))}, on GPU "
+        f"{', '.join(map(str, gpus))} of node "
         f"{', '.join(names)}",
     )

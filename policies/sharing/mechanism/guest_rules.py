@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -81,25 +81,27 @@ class GuestRules:
 
     def refuse_device(self, row: int, device: int, there: Sequence[int], *, later: bool = False) -> str:
         """Why a job cannot join these on one device, whatever else it gets; ``later``: in a decision after this one."""
+        return next(self.refusals(row, device, there, later=later), "")
+
+    def refusals(self, row: int, device: int, there: Sequence[int], *, later: bool = False) -> Iterator[str]:
+        """All that speaks against it, as :meth:`refuse_device` says the first of it."""
         if not self.limited or not there:
-            return ""
+            return
         mechanism, snapshot = self.mechanism, self._snapshot
-        problem = self.refuse_apart(row, there)
-        if problem:
-            return problem
+        if parted := self.refuse_apart(row, there):
+            yield parted
         if len(there) >= mechanism.jobs_per_gpu:
-            problem = f"all {mechanism.jobs_per_gpu:g} places are taken"
-        elif not mechanism.starts_together and not later and self._changes(row, device, there):
-            problem = "it, or who is there, starts, leaves or moves in the same decision"
-        elif not snapshot.devices.shareable[device]:
-            problem = f"nobody can join others on GPU {self.place(device)[1]} of its node now"
-        elif obstacle := self._obstacle(row):
-            problem = obstacle
-        elif not all(may_meet(snapshot, row, one) for one in there):
-            problem = "a job of another user is there"
-        elif not mechanism.guests_host and self.guest_on(self.host(device, there)):
-            problem = "who would be its host is a guest itself"
-        return problem
+            yield f"all {mechanism.jobs_per_gpu:g} places are taken"
+        if not mechanism.starts_together and not later and self._changes(row, device, there):
+            yield "it, or who is there, starts, leaves or moves in the same decision"
+        if not snapshot.devices.shareable[device]:
+            yield f"nobody can join others on GPU {self.place(device)[1]} of its node now"
+        if obstacle := self._obstacle(row):
+            yield obstacle
+        if not all(may_meet(snapshot, row, one) for one in there):
+            yield "a job of another user is there"
+        if not mechanism.guests_host and self.guest_on(self.host(device, there)):
+            yield "who would be its host is a guest itself"
 
     def refuse_apart(self, row: int, there: Sequence[int]) -> str:
         """Why a job must not meet these, whatever the mechanism can do: it was parted from one, or in quarantine."""

@@ -28,6 +28,7 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True, slots=True)
 class PartPairs:
     """Whatever policy made a pair: who is slowed beyond the bound of its owner gets its GPU for itself, or another one.
+    So does a guest of whom an admin said that it shall share no more.
 
     Of a host and its guests the guest leaves, never the host; of several guests the one who came last, as the bound held
     before. Only a guest that can save its state leaves, one that has no guests itself, and only while nobody is given its
@@ -46,10 +47,10 @@ class PartPairs:
         if not isinstance(snapshot, SharingSnapshot):
             return plan
         broken, faulted = self.find_broken(snapshot), _find_faulted(snapshot)
-        if not (len(broken) or faulted):
+        if not (len(broken) or faulted or snapshot.sharing.manual_partings):
             return plan
         pairs = _Pairs(snapshot, plan)
-        parted: dict[int, PreemptJob] = {}
+        parted = _parted_by_hand(snapshot, pairs)
         for one, other in faulted:
             guest = pairs.last_guest(one, {other}) if other in pairs.co_runners(one) else None
             if guest is not None and guest not in parted:
@@ -128,12 +129,28 @@ class _Pairs:
         start_s, job_id = self._snapshot.jobs.start_s, self._snapshot.jobs.job_id
         return max(able, key=lambda one: (start_s[one], job_id[one]), default=None)
 
+    def may_be_parted(self, row: int) -> bool:
+        """Whether a running guest can be made to leave now."""
+        beside = self.co_runners(row)
+        return bool(beside) and not self._leaving & {row, *beside} and self._may_leave(row)
+
     def _may_leave(self, row: int) -> bool:
         """Whether a job that shares can go in this decision, and hosts nobody: then it is a guest wherever it shares."""
         mine: list[int] = self._snapshot.devices.of(row).tolist()
         if not _can_go(self._snapshot, row) or self._given.intersection(mine):
             return False
         return not self._rules.guests(row, self._on)
+
+
+def _parted_by_hand(snapshot: SharingSnapshot, pairs: _Pairs) -> dict[int, PreemptJob]:
+    """By row: guests that leave by an admin's word."""
+    parted: dict[int, PreemptJob] = {}
+    for job_id in snapshot.sharing.manual_partings:
+        row = snapshot.jobs.row(job_id)
+        if snapshot.jobs.state[row] == JobState.RUNNING and pairs.may_be_parted(row):
+            others = tuple(sorted(int(snapshot.jobs.job_id[one]) for one in pairs.co_runners(row)))
+            parted[row] = PreemptJob(job_id, (), "by hand: it shall not share any more", parted_from=others)
+    return parted
 
 
 def _can_go(snapshot: SharingSnapshot, row: int) -> bool:

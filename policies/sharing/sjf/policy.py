@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,8 +16,8 @@ from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.plan import JobVerdict, Plan
-from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, decide_sharing
-from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, jobs_on_devices
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
 from slurm_soda.policies.sharing.sjf.gpu_release_times import GpuReleaseTimes
@@ -236,27 +236,10 @@ class _Pass:
 
     def _judge(self, row: int, devices: Sequence[int]) -> SharingDecision:
         """Algorithm 2 beside everybody who is on these devices."""
-        interference_view = self._interference_view
-        rows = jobs_on_devices(self._gpu_occupancy, devices)
-        new = interference_view.new_job(row)
-        batch = int(self._snapshot.sharing.batch[row])
-        own = [[device for device in devices if one in self._gpu_occupancy.jobs_on[device]] for one in rows]
-        partners = [interference_view.partner(one, mine) for one, mine in zip(rows, own, strict=True)]
-        decision = decide_sharing(
-            new,
-            partners,
-            lambda size: [
-                interference_view.mutual_slowdown(row, size if new.batch > 1 else batch, one, devices) for one in rows
-            ],
-            self._policy.caution,
-            self._policy.bound_caution,
-            terms=interference_view.guest_terms(row),
-        )
-        if self._policy.name == SJF_FFS and not decision.share:
-            fits = next((trial for trial in decision.trials if not trial.refused), None)
-            if fits is not None:
-                reason = "starts at once: first fit does not ask whether that ends earlier on average"
-                return replace(decision, share=True, start_s=0.0, chosen=fits, reason=reason)
+        decision = self._interference_view.judge(row, devices, self._policy.caution, self._policy.bound_caution)
+        if self._policy.name == SJF_FFS:
+            reason = "starts at once: first fit does not ask whether that ends earlier on average"
+            return start_all_the_same(decision, reason)
         return decision
 
     def _start_beside(

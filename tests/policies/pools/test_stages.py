@@ -61,7 +61,12 @@ def routes(plan: Plan) -> list[RouteJob]:
 
 def test_the_pipeline_runs_its_stages_in_order_from_an_empty_plan() -> None:
     pipeline = pipeline_of(make_policy("fifo"))
-    assert [stage.name for stage in pipeline.stages][:4] == ["fifo", "part pairs", "requeued borrowers first", "order"]
+    assert [stage.name for stage in pipeline.stages][:4] == [
+        "fifo",
+        "part pairs",
+        "join by hand",
+        "requeued borrowers first",
+    ]
     snapshot = world([{"job_id": 1}, {"job_id": 2}])
     assert not len(Pipeline(()).decide(snapshot).order)
     assert pipeline.decide(snapshot).order.tolist() == [1, 2]
