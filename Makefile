@@ -107,18 +107,20 @@ NODE_HOOKS := prolog/prolog epilog/epilog $(wildcard prolog/share-* prolog/mps-*
 CONTROLLER_HOOKS := epilog/epilogctld daemon/soda-release-lifts
 HOOKS := $(if $(ON_NODE),$(NODE_HOOKS)) $(if $(ON_CONTROLLER),$(CONTROLLER_HOOKS))
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
+# One make at a time builds. Whoever can open a file or directory, if only to read it, can lock it for ever; this file only its owner opens.
+ALONE = (umask 077 && : >>.make.lock) && chmod 600 .make.lock && flock .make.lock
 # The plugin first, and anew: that tells whether Slurm's headers are here, and it belongs to the Slurm that is installed now.
 install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|controller|login, PREFIX=/opt/slurm-soda)
-	flock slurm_ext/spank $(MAKE) -s -B -C slurm_ext/spank
+	$(ALONE) $(MAKE) -s -B -C slurm_ext/spank
 	@echo "installing the role '$(ROLE)' at $(PREFIX): fetching packages, which takes minutes (without a network: PIP_FLAGS, docs/install.md)"
 	PYTHON='$(PYTHON)' TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' install/python.sh '$(ROLE)' '$(PREFIX)' '$(STORE)'
 	install -d -m 755 $(PREFIX)/lib $(PREFIX)/libexec /etc/slurm-soda
-	flock slurm_ext/spank $(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
+	$(ALONE) $(MAKE) -s -C slurm_ext/spank install LIBDIR=$(PREFIX)/lib
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
 	$(if $(ON_NODE),[ -e /etc/slurm-soda/sharing.conf ] || install/place.sh 644 /etc/slurm-soda install/sharing.conf)
-	$(if $(ON_NODE),flock wire $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
+	$(if $(ON_NODE),$(ALONE) $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
 	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
 		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
 	install/links.sh '$(PREFIX)' '$(LINKS)'

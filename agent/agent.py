@@ -162,6 +162,7 @@ class Agent:
             if run.over and run.opened is not None:
                 self._parts.progress.remove(run.opened)
             run_records.save(run, now_s)
+        self._parts.progress.clean(run.opened for run in run_records.active() if run.opened is not None)
         sample = self._sample([run for run in runs if not run.over], readings)
         self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
         if run_records.has_unreported() or self._parts.core_messages or self._parts.mps:

@@ -14,6 +14,7 @@ from pathlib import Path
 import docker
 
 from slurm_soda.containers.cluster_spec import ClusterError
+from slurm_soda.wire.lock_file import open_lock_file
 
 ReportProgress = Callable[[str], None]
 """Takes one line of progress for a person."""
@@ -96,7 +97,7 @@ def _repair_lock(machine: DockerMachine) -> Iterator[None]:
     """Two commands at once install and start it once, as apt-get does not wait for another one: the second one waits."""
     folder = machine.root / "run"
     folder.mkdir(exist_ok=True)
-    with (folder / "slurm-soda-engine.lock").open("w") as lock:
+    with os.fdopen(open_lock_file(folder / "slurm-soda-engine.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

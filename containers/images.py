@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import os
 import stat
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.docker_engine import ReportProgress, describe_refusal
 from slurm_soda.containers.slurm_releases import SlurmRelease
 from slurm_soda.containers.wheels import ContainerPython, ensure_wheels, lock_for_containers
+from slurm_soda.wire.lock_file import open_lock_file
 
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
@@ -147,7 +149,7 @@ def _build_lock(build: Path) -> Iterator[None]:
     """
     try:
         build.mkdir(exist_ok=True)
-        lock = (build / "images.lock").open("w")
+        lock = os.fdopen(open_lock_file(build / "images.lock"), "w")
     except PermissionError as error:
         raise ClusterError(f"{error.filename} belongs to another user; run: sudo chown -R $USER {build}") from error
     with lock:

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.routes_file import GpuLending
@@ -121,6 +121,13 @@ class SharingSettings(_Section):
     """How many times as slow as alone a job that shares may be whose owner did not say; ``None``: any number."""
     mps: bool = False
     """Jobs that share a GPU run under MPS, as ``sharing.conf`` on the nodes says; else they take turns on it."""
+
+    @field_validator("different_users")
+    @classmethod
+    def _share_at_all(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        if set(names) - set(info.data.get("partitions", names)):
+            raise ValueError("partitions that sharing.partitions names too")
+        return names
 
     @field_validator("gres")
     @classmethod

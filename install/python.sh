@@ -33,6 +33,7 @@ python=$(command -v "${PYTHON:-python3}") || { echo "there is no ${PYTHON:-pytho
 
 # One at a time. Whatever this starts keeps the lock too, so an installation whose first process was killed is waited for.
 mkdir -p "$store" "$prefix/bin"
+(umask 077 && : >>"$store/.lock") && chmod 600 "$store/.lock" # whoever can open it, if only to read it, can lock it for ever
 exec 9>>"$store/.lock"
 flock --nonblock 9 || { echo "another installation works in $prefix; waiting for it" >&2; flock 9; }
 [ "$store/.lock" -ef /proc/self/fd/9 ] || { echo "$prefix was removed meanwhile; make install again" >&2; exit 1; }

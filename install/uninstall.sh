@@ -51,6 +51,7 @@ if [ -z "${FORCE:-}" ] && [ -e "$prefix/bin/sodad" ]; then
     rm -f "$said"
 fi
 if [ -e "$store/.lock" ]; then
+    chmod 600 "$store/.lock"
     exec 9>>"$store/.lock"
     flock --nonblock 9 || refuse "an installation works in $prefix; this again, once it has ended"
 fi

@@ -106,8 +106,8 @@ class Progress:
         self.write()
 
     def resumed(self, iteration: float) -> None:
-        """The training goes on from a checkpoint of this iteration."""
-        self.iteration = self.last_saved = iteration
+        """The training goes on from a checkpoint of this iteration; 0: it begins, and nothing is saved."""
+        self.iteration, self.last_saved = iteration, iteration if iteration > 0 else -1.0
         self.write()
 
     def line(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
@@ -216,6 +217,8 @@ class NodeReport:
     """Seen since the last report that was taken."""
     walls: tuple[NodeWalls, ...] = ()
     """At most one; none from an agent that cannot tell."""
+    hooks: tuple[HookSettings, ...] = ()
+    """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -252,6 +255,7 @@ class NodeReport:
             mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
             mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
             walls=tuple(NodeWalls.from_dict(item) for item in read.objects("walls", 1)),
+            hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
         )
 
     @classmethod

@@ -11,6 +11,8 @@ import os
 import re
 import stat
 import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,10 @@ from slurm_soda.wire.mps import MpsJob
 
 CONTROLS = ("/usr/bin/nvidia-cuda-mps-control", "/usr/local/bin/nvidia-cuda-mps-control")
 ANSWER_S = 0.5
+"""For all questions to one daemon in a turn."""
+MAX_SERVERS = 8
+"""Asked about: a daemon has one, and a second while the first one ends. Its user may give it other children."""
+MAX_ANSWER_BYTES = 4096
 MAX_LOG_BYTES = 65_536
 """Read of a log at a time; of more, the newest."""
 _FATAL = re.compile(rb"fatal|\bfault\b", re.IGNORECASE)
@@ -57,35 +63,38 @@ class ControlDaemon:
         return _FATAL.search(self._read_log()) is not None
 
     def faulted_servers(self) -> list[int] | None:
-        """Servers that have a fault and wait for their clients to end; ``None`` where the daemon does not answer."""
-        servers = self._servers()
-        if not servers:
-            return []
-        answers = [self._ask(f"get_server_status {server}") for server in servers]
-        if None in answers:
-            return None
-        return [server for server, answer in zip(servers, answers, strict=True) if answer and "FAULT" in answer.split()]
+        """Servers that have a fault and wait for their clients to end; ``None`` where the daemon does not answer in time."""
+        until_s, found = time.monotonic() + ANSWER_S, []
+        for server in self._servers():
+            answer = self._ask(f"get_server_status {server}", until_s - time.monotonic())
+            if answer is None:
+                return None
+            if "FAULT" in answer.split():
+                found.append(server)
+        return found
 
-    def end_server(self, server: int) -> None:
-        """At once, with its clients; the next client gets a new one."""
-        self._ask(f"shutdown_server {server} -f")
+    def end_servers(self, servers: Sequence[int]) -> None:
+        """At once, with their clients; the next client gets a new one."""
+        until_s = time.monotonic() + ANSWER_S
+        for server in servers:
+            self._ask(f"shutdown_server {server} -f", until_s - time.monotonic())
 
     def _servers(self) -> list[int]:
         try:
             text = (self._directory / "daemon").read_text(encoding="ascii").split()
-            return sorted(child.pid for child in psutil.Process(int(text[0])).children())
+            return sorted(child.pid for child in psutil.Process(int(text[0])).children())[:MAX_SERVERS]
         except (OSError, ValueError, IndexError, psutil.Error):
             return []
 
-    def _ask(self, command: str) -> str | None:
+    def _ask(self, command: str, limit_s: float) -> str | None:
+        """The answer, cut to what one can be: who answers is a process of the user, who may do with it what he likes."""
         control = next((path for path in CONTROLS if os.access(path, os.X_OK)), None)
-        if control is None:
+        if control is None or limit_s <= 0:
             return None
         try:
             owner = (self._directory / "pipe").lstat()
-            done = subprocess.run(
+            asker = subprocess.Popen(
                 [control],
-                input=f"{command}\n",
                 env={
                     "CUDA_MPS_PIPE_DIRECTORY": str(self._directory / "pipe"),
                     "CUDA_MPS_LOG_DIRECTORY": str(self._directory / "log"),
@@ -93,15 +102,19 @@ class ControlDaemon:
                 user=owner.st_uid,
                 group=owner.st_gid,
                 extra_groups=[],
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=ANSWER_S,
-                check=False,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout if done.returncode == 0 else None
+        with asker:
+            try:
+                return _answer(asker, f"{command}\n".encode(), limit_s)
+            except (OSError, subprocess.SubprocessError):
+                asker.kill()
+                return None
 
     def close(self) -> None:
         """Read its log no more."""
@@ -140,3 +153,20 @@ class ControlDaemon:
             return os.pread(self._log, size - start, start)
         except OSError:
             return b""
+
+
+def _answer(asker: subprocess.Popen[bytes], command: bytes, limit_s: float) -> str | None:
+    """What a program says that ends by itself: a pipe holds the answer of an honest one.
+
+    Raises:
+        OSError: it does not listen, or a process that it left behind keeps the answer open.
+        subprocess.SubprocessError: it does not end in time.
+    """
+    assert asker.stdin is not None
+    assert asker.stdout is not None
+    asker.stdin.write(command)
+    asker.stdin.close()
+    if asker.wait(limit_s) != 0:
+        return None
+    os.set_blocking(asker.stdout.fileno(), False)
+    return os.read(asker.stdout.fileno(), MAX_ANSWER_BYTES).decode("utf-8", "replace")

@@ -7,6 +7,7 @@ and a fault is then known to nobody but the jobs that it ended.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ PATIENCE_S = 4.0
 """So long may clients take to end after a fault; then their server is ended, so that the GPU is of use again in 10 s."""
 DEAF_S = 30.0
 """A daemon that did not answer is not asked again so soon: the agent waits meanwhile."""
+TURN_S = 1.0
+"""After so long in a turn no daemon is asked any more; the next turn begins with those that were not."""
 FIT_FILE = "mps-gpus"
 
 
@@ -48,6 +51,8 @@ class MpsWatch:
         self._served: dict[str, tuple[MpsJob, ...]] = {}
         """Jobs of each daemon at the last look: a fault may have ended them since."""
         self._list_s = float("-inf")
+        self._turn_until_s = 0.0
+        """By the monotonic clock."""
 
     @property
     def interval_s(self) -> float:
@@ -63,9 +68,10 @@ class MpsWatch:
     def turn(self, sample: NodeSample) -> Sequence[str]:
         """Look at every daemon; each new fault is news and a line for people."""
         told = list(self._write_list(sample.now_s))
+        self._turn_until_s = time.monotonic() + TURN_S
         jobs: list[MpsJob] = []
         there = self._find_daemons()
-        for name, daemon in sorted(self._daemons.items()):
+        for name, daemon in list(self._daemons.items()):
             served = daemon.jobs()
             jobs.extend(served)
             concerned = {job.job_id: job for job in (*self._served.get(name, ()), *served)}
@@ -75,7 +81,7 @@ class MpsWatch:
                 numbers = ", ".join(str(job) for job in sorted(concerned))
                 told.append(f"MPS of {name}: a fatal fault of one client, which ends others too (jobs {numbers})")
         self._forget(self._daemons.keys() - there)
-        self._news.jobs = tuple(jobs)
+        self._news.jobs = tuple(sorted(jobs, key=lambda job: job.job_id))
         return told
 
     def close(self) -> Sequence[str]:
@@ -108,14 +114,14 @@ class MpsWatch:
             self._faulted_s[daemon.name] = now_s
             return True
         if now_s - since_s >= PATIENCE_S:
-            for server in servers:
-                daemon.end_server(server)
+            daemon.end_servers(servers)
         return False
 
     def _ask(self, daemon: ControlDaemon, now_s: float, *, hurry: bool) -> list[int]:
         answered, again_s = self._asked.get(daemon.name, (True, now_s))
-        if now_s < again_s and not (hurry and answered):
+        if (now_s < again_s and not (hurry and answered)) or time.monotonic() > self._turn_until_s:
             return []
+        self._daemons[daemon.name] = self._daemons.pop(daemon.name)  # behind the others at the next turn
         servers = daemon.faulted_servers()
         answered = servers is not None
         self._asked[daemon.name] = answered, now_s + (ASK_EVERY_S if answered else DEAF_S)

@@ -16,6 +16,7 @@ from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
+from slurm_soda.wire.hook_settings import HOOK_SETTINGS_FILE, read_hook_settings
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 from slurm_soda.wire.walls import NodeWalls
 
@@ -92,6 +93,7 @@ class ReportSender:
             mps_jobs=self._mps.jobs,
             mps_faults=tuple(self._mps.faults),
             walls=() if self._walls is None else (self._walls(),),
+            hooks=(read_hook_settings(HOOK_SETTINGS_FILE),),
         )
         before = self._unanswered
         if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:

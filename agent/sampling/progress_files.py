@@ -10,9 +10,11 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_soda.agent.sampling.progress_cleaning import clean_directory
 from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.run_fields import MAX_ITERATIONS
 
@@ -115,6 +117,25 @@ class ProgressFiles:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=directory)
         os.close(directory)
+
+    def clean(self, opened: Iterable[JobOpened]) -> None:
+        """Remove what is no progress file of these runs, which are all that are under way; some with each call."""
+        kept: dict[str, set[str]] = {}
+        for run in opened:
+            name = _file_name(run)
+            kept.setdefault(str(run.uid), set()).update((name, f"{name}.new"))
+        with contextlib.suppress(OSError):  # no job has begun yet
+            for path in Path(self._directory).iterdir():
+                if path.name.isdecimal():
+                    self._clean_owners(int(path.name), kept.get(path.name, set()))
+
+    def _clean_owners(self, uid: int, kept: set[str]) -> None:
+        with contextlib.suppress(OSError):
+            directory = os.open(f"{self._directory}/{uid}", _DIRECTORY_FLAGS)
+            try:
+                clean_directory(directory, uid, kept, MAX_BYTES)
+            finally:
+                os.close(directory)
 
     def _owners(self, opened: JobOpened) -> int:
         """The owner's directory, opened; the agent made it, below one that only root may write."""

@@ -27,6 +27,7 @@ from slurm_soda.daemon.store.owners_rights import owners_rights
 from slurm_soda.daemon.store.server import is_server, server_time, store_now_s
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, TAKE_OVER_AFTER_S, Epoch
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.wire.lock_file import open_lock_file
 
 LOCK_NAME = "sodad.lock"
 _MOST_LOCK_BYTES = 4200
@@ -53,7 +54,10 @@ class SupersededError(SodaError):
 
 
 class HostLock:
-    """The lock file of a state directory; held until :meth:`release` or the end of the process."""
+    """The lock file of a state directory; held until :meth:`release` or the end of the process.
+
+    Only its owner and root can read it; its date, the last heartbeat, is for everybody.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         """Take the lock.
@@ -66,7 +70,7 @@ class HostLock:
         self.path = state_dir / LOCK_NAME
         try:
             with owners_rights(self.path):  # one that root made would lock out a sodad of SlurmUser
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+                self._fd = open_lock_file(self.path)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise SodaError(f"{self.path} is a link, which is not followed; remove it") from error

@@ -48,14 +48,16 @@ class JoinChecks:
     def why_not(
         self, action: JoinGpus, job: SlurmJob, hosts: Sequence[SlurmJob], settings: SharingSettings, steady_s: float
     ) -> str:
-        """Why it does not join; empty: it may."""
+        """Why it does not join these hosts, whatever it asks for; empty: it may."""
         for each in (job, *hosts):
             if not (partitions_share(each, settings) and consents(each, settings)):
                 return f"job {each.job_id} has not agreed to share" if each is not job else "it has not agreed to share"
-        if why := self.why_bound(job, steady_s):
-            return why
+        return self.why_bound(job, steady_s)
+
+    def why_not_as_it_asks(self, job: SlurmJob) -> str:
+        """What in its whole request, for which Slurm is asked, a guest cannot have; empty: nothing."""
         try:
-            return why_not_guest(job, self.client.request(action.job_id))
+            return why_not_guest(job, self.client.request(job.job_id))
         except SlurmError as error:
             return f"Slurm does not tell what it asks for: {error}"
 

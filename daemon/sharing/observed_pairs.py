@@ -78,19 +78,41 @@ def observe_pairs(
 def _observe(run: ObservedRun | None, alone_s: float | None) -> tuple[float, float]:
     if run is None or run.co_runners is None or not run.co_runners.others:
         return math.nan, math.nan
-    told = run.progress
     pace = next((one for one in run.paces if _is_of(one, run)), None)
     clock_s, iterations = (0.0, 0.0) if pace is None else (pace.clock_s, pace.iterations)
-    # Without an iteration, as far as all of them have run together; a training that is done has none to do.
-    waited_s = max(min(told.idle_s, told.at_s + told.idle_s - run.began_s) - LATE_S, 0.0)
-    if 0 < told.total <= told.iterations:
-        waited_s = 0.0
+    waited_s = _waited_s(run)
     if alone_s is None or alone_s <= 0:
         return math.nan, clock_s
     mean_s, at_least_s = clock_s / max(iterations, 1.0), (clock_s + waited_s) / (iterations + 1.0)
     if waited_s and at_least_s > max(mean_s, alone_s):
         return at_least_s / alone_s, clock_s + waited_s
     return mean_s / alone_s if iterations else math.nan, clock_s
+
+
+def _waited_s(run: ObservedRun) -> float:
+    """How long it does no iteration, as far as all of them have run together; a training that is done has none to do."""
+    told = run.progress
+    if 0 < told.total <= told.iterations:
+        return 0.0
+    return max(min(told.idle_s, told.at_s + told.idle_s - run.began_s) - LATE_S, 0.0)
+
+
+def behind_s(run: ObservedRun | None, alone_s: float | None, bound: float) -> float:
+    """By how much a job is behind what its bound allows, as in :class:`~slurm_soda.policies.sharing.snapshot.SharingJobs`.
+
+    While nobody was beside it, it is taken to have run at full speed.
+    """
+    if run is None or alone_s is None or alone_s <= 0 or not bound < math.inf:
+        return 0.0
+    told, found_s, until_s = run.progress, 0.0, math.inf
+    mine = [one for one in run.paces if (one.restart, one.first_s) == (told.restart, told.first_s) and one.co_runners]
+    for pace in sorted(mine, key=lambda one: one.began_s):
+        found_s = max(found_s - (bound - 1.0) * max(pace.began_s - until_s, 0.0), 0.0)
+        found_s = max(found_s + pace.clock_s - bound * pace.iterations * alone_s, 0.0)
+        until_s = pace.at_s
+    found_s = max(found_s - (bound - 1.0) * max(told.at_s - until_s, 0.0), 0.0)
+    waited_s = _waited_s(run) if run.co_runners is not None and run.co_runners.others else 0.0
+    return max(found_s + waited_s - bound * alone_s, 0.0) if waited_s else found_s
 
 
 def _is_of(pace: JobPaceRow, run: ObservedRun) -> bool:
@@ -140,7 +162,15 @@ def with_observations(
     alone_s = [None if one is None else one.value for one in found]
     slowdown, together_s = observe_pairs(rows, alone_s)
     every_s = np.array([saves_every_s(run, alone) for run, alone in zip(rows, alone_s, strict=True)], dtype=np.float64)
-    sharing = replace(sharing, observed_slowdown=slowdown, together_s=together_s, saves_every_s=every_s)
+    bounds = sharing.max_slowdown.tolist()
+    behind = [behind_s(run, alone, bound) for run, alone, bound in zip(rows, alone_s, bounds, strict=True)]
+    sharing = replace(
+        sharing,
+        observed_slowdown=slowdown,
+        together_s=together_s,
+        saves_every_s=every_s,
+        behind_s=np.array(behind, dtype=np.float64),
+    )
     return replace(snapshot, sharing=sharing)
 
 

@@ -119,7 +119,8 @@ class OpenShares:
         """Why a waiting job's request is not made that of a guest, whoever its host would be; empty if it may be."""
         if self.pauses.is_edited(job.job_id, self._steady_s):
             return EDITED
-        return why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
+        told = why_not_guest(job, request) or self.checks.why_bound(job, self._steady_s)
+        return told or self.pauses.why_refused(job, self._steady_s)
 
     def keep_apart(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot, which knows who does not share: parted pairs, and for a while those that came to nothing; and what
@@ -213,9 +214,7 @@ class OpenShares:
                 why = "something else of its request is changed first"
             job = jobs.get(action.job_id)
             if not why and job is not None:
-                why = self.checks.why_not(
-                    action, job, [jobs[host] for host in action.hosts], self.settings, at.steady_s
-                )
+                why = self._ask(action, job, jobs, at.steady_s)
             if why or job is None:
                 self.refusals[action.job_id] = why
                 continue
@@ -227,6 +226,14 @@ class OpenShares:
             except SlurmReplyError as error:
                 self.refusals[action.job_id] = str(error)
         return begun
+
+    def _ask(self, action: JoinGpus, job: SlurmJob, jobs: Mapping[int, SlurmJob], steady_s: float) -> str:
+        """Why it may not, as far as Slurm must be asked; what holds whoever its hosts would be is remembered."""
+        hosts = [jobs[host] for host in action.hosts]
+        why = self.checks.why_not(action, job, hosts, self.settings, steady_s)
+        if not why and (why := self.checks.why_not_as_it_asks(job)):
+            self.pauses.note_refused(job.job_id, why, shown_request(job), steady_s)
+        return why
 
     def _begin(
         self, action: JoinGpus, job: SlurmJob, jobs: Mapping[int, SlurmJob], job_cache: JobCache, at: Instant
@@ -255,7 +262,8 @@ class OpenShares:
         asked = shown_request(rest)
         for job in jobs.values():
             single = job.array_job_id == rest.array_job_id and job.state == "PENDING" and not job.array_rest
-            if single and not job.shared_gpus and job.job_id not in self.by_guest and shown_request(job) == asked:
+            free = not job.shared_gpus and job.job_id not in self.by_guest
+            if single and free and shown_request(job) == asked and not self.pauses.why_refused(job, self._steady_s):
                 return replace(action, job_id=job.job_id)
         return action
 

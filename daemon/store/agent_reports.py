@@ -97,6 +97,7 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
     seen.agent_id, seen.seq, seen.seen_s = report.agent_id, report.seq, now_s
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
     seen.walls = [asdict(walls) for walls in report.walls]
+    seen.hooks = [asdict(settings) for settings in report.hooks]
 
 
 def _add_events(session: Session, kind: str, records: Sequence[JobOpened | JobClosed]) -> None:

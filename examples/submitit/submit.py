@@ -16,7 +16,8 @@ class Training:
         self.iterations, self.done = iterations, done
 
     def __call__(self) -> float:
-        # submitit itself takes the signal, and calls checkpoint() between two lines of this function.
+        # submitit itself takes the signal, and calls checkpoint() between two lines of this function. It ignores TERM, which
+        # a guest gets when its host ends: such a job begins again where checkpoint() was called last.
         progress = Progress(total=self.iterations, batch=64, signals=())
         progress.resumed(self.done)
         while self.done < self.iterations:

@@ -115,6 +115,8 @@ class SharingJobs:
         observed_slowdown: time of an iteration now over that alone, of running jobs beside others, averaged since all of
             them have run together; NaN where nobody measured, left out for all.
         together_s: for how long the jobs on its GPUs have run together, by what was observed; NaN alone, left out for all.
+        behind_s: seconds by which a running job is behind what its ``max_slowdown`` allows: its time beside others beyond
+            the bound, whoever they were, less what it has made up since; 0 within its bound, left out, for all.
         apart: pairs of job ids, the smaller one first, that are not to share again.
         manual_joins: guests and hosts, by id, of whom an admin said that they shall share.
         manual_partings: running guests, by id, that shall leave their hosts by an admin's word.
@@ -140,6 +142,7 @@ class SharingJobs:
     saves_every_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     observed_slowdown: FloatColumn = field(default_factory=lambda: np.zeros(0))
     together_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    behind_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     apart: tuple[tuple[JobId, JobId], ...] = ()
     manual_joins: tuple[tuple[JobId, JobId], ...] = ()
     manual_partings: tuple[JobId, ...] = ()
@@ -165,6 +168,8 @@ class SharingJobs:
             object.__setattr__(self, "accumulates", np.ones(len(self.kind), dtype=np.bool_))
         if not len(self.saves_every_s):
             object.__setattr__(self, "saves_every_s", np.full(len(self.kind), np.inf))
+        if not len(self.behind_s):
+            object.__setattr__(self, "behind_s", np.zeros(len(self.kind)))
         for name in ("observed_slowdown", "together_s"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self.kind), np.nan))

@@ -206,9 +206,9 @@ class CoRunnerSlowdowns:
         """What is seen of a job begins anew, or ends as it is alone."""
         if self.observed is not None and partners:
             since_s = max(now_s, runner.resumes_s, *(partner.resumes_s for partner in partners))
-            self.observed.meet(row, since_s, runner.xi * runner.cost)
+            self.observed.meet(row, now_s, since_s, runner.xi * runner.cost)
         elif self.observed is not None:
-            self.observed.leave(row)
+            self.observed.be_alone(row, now_s, runner.cost)
 
     def _watched(self, job: _RunningJob) -> WatchedJob:
         return WatchedJob(self._kinds[job.kind] if job.kind >= 0 else None, job.resumes_s)

@@ -143,6 +143,9 @@ class SharingDecider(SnapshotDecider):
         )
         if self._observed is not None:
             slowdown, lasted_s = self._observed.columns(self._present, now_s)
-            sharing = replace(sharing, observed_slowdown=slowdown, together_s=lasted_s, apart=self._observed.apart)
+            behind_s = self._observed.behind_s(self._present, now_s)
+            sharing = replace(
+                sharing, observed_slowdown=slowdown, together_s=lasted_s, behind_s=behind_s, apart=self._observed.apart
+            )
         devices = self._held.devices(self._present, self._memory_mib)
         return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known, self._mechanism)

@@ -123,8 +123,8 @@ def list_caveats(found: WhatIfAnswer, unused: Mapping[str, int], jobs_in_dump: i
         yield "tiresias-gittins knew how the service of these very jobs is distributed; sodad learns it from past ones."
     if sharing := [candidate.label for candidate in found.others if candidate.role == "sharing"]:
         yield (
-            f"{', '.join(sharing)}: what jobs do to each other on a GPU is what --pairs or --pair-slowdown says, and sodad"
-            " puts no two jobs on one GPU yet; so none is recommended."
+            f"{', '.join(sharing)}: what jobs do to each other on a GPU is what --pairs or --pair-slowdown says, and nobody"
+            " knows yet which users will agree to share; so none is recommended (docs/sharing.md)."
         )
     if len(found.site.workload) < jobs_in_dump:
         yield (

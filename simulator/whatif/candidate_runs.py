@@ -55,7 +55,7 @@ _WORTH_A_PROCESS = 3000
 
 CandidateRole = Literal["slurm", "tried", "tuned", "sharing", "bound"]
 """What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
-thresholds from the trace, one that shares GPUs (which sodad cannot yet do), and what nobody can do. A policy may be there in
+thresholds from the trace, one that shares GPUs (by users' consent), and what nobody can do. A policy may be there in
 several roles."""
 
 

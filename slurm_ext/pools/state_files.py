@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.wire.atomic_files import write_at
+from slurm_soda.wire.lock_file import open_lock_file
 
 _MODE = 0o644
 _ROOT = 0
@@ -122,7 +123,7 @@ def hold_lock(file: Path) -> Iterator[None]:
         SlurmError: somebody else holds it, or it cannot be opened.
     """
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        descriptor = open_lock_file(file)
     except OSError as error:
         raise SlurmError(f"{file} cannot be opened: {error.strerror}; do this as root or SlurmUser") from error
     try:

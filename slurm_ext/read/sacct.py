@@ -27,7 +27,7 @@ from slurm_soda.slurm_ext.read.slurm_values import (
 
 SACCT_FIELDS = (
     "JobIDRaw", "User", "Submit", "Start", "End", "State", "ExitCode", "TotalCPU", "MaxRSS", "AllocTRES", "NodeList",
-    "Restarts",
+    "Restarts", "ReqTRES",
 )  # fmt: skip
 
 _REMEDY = "check slurmdbd (sacctmgr ping); accounting is asked again later"
@@ -156,7 +156,8 @@ class _SacctRecord:
     @classmethod
     def of(cls, f: Mapping[str, str], shared_gres: str) -> _SacctRecord:
         what = f"job {f['JobIDRaw']}"
-        held = parse_tres(f["AllocTRES"], shared_gres)
+        asks_shared = parse_tres(f["ReqTRES"], shared_gres).shared_gpus > 0
+        held = parse_tres(f["AllocTRES"], shared_gres).given(as_guest=asks_shared)
         count_hosts(f["NodeList"])  # so that nobody who expands it later finds that it cannot be read
         run = RunAccounting(
             start_s=time_s(f["Start"], what),

@@ -76,13 +76,15 @@ def _allocation(job: dict[str, Any], shared_gres: str) -> Allocation | SlurmRepl
     try:
         nodes = _nodes(job["job_resources"])
         details = job.get("gres_detail") or [""] * len(nodes)
+        asked = [str(job.get(name) or "") for name in ("tres_per_node", "tres_per_job", "tres_per_task")]
+        is_guest = any(count_shared_gpus(text, shared_gres) for text in asked)  # or --exclusive gave it all there is
         return [
             HeldOnNode(
                 name,
-                parse_gpu_request(detail)[0] + count_shared_gpus(detail, shared_gres),
+                parse_gpu_request(detail)[0] + is_guest * count_shared_gpus(detail, shared_gres),
                 cpus,
                 parse_gpu_indices(detail),
-                parse_shared_indices(detail, shared_gres),
+                parse_shared_indices(detail, shared_gres) if is_guest else (),
             )
             for (name, cpus), detail in zip(nodes, details, strict=True)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S
@@ -131,6 +131,17 @@ class TrackableResources:
     gpu_type: str = ""
     shared_gpus: int = 0
     """Those of them that others hold as well: the second generic resource over the same devices."""
+
+    def given(self, *, as_guest: bool) -> TrackableResources:
+        """The same, of a job that asked for shared GPUs or did not.
+
+        With ``--exclusive`` Slurm gives a job everything that its nodes have, its own GPUs by their second name too.
+        """
+        return (
+            self
+            if as_guest or not self.shared_gpus
+            else replace(self, gpus=self.gpus - self.shared_gpus, shared_gpus=0)
+        )
 
 
 @lru_cache(maxsize=65536)

@@ -42,6 +42,7 @@ _FIELDS = (
     "BatchFlag",
 )  # fmt: skip
 _TASK_AT = 1
+_ASKED = ("tres-per-node", "tres-per-job", "tres-per-task")
 _WIDTHS = {"Dependency": 60}
 """Characters of fields that are only shown, cut and padded by squeue: a job array that waits for a thousand tasks has
 100 kB of dependencies, and squeue prints them for each of its own tasks."""
@@ -109,7 +110,8 @@ def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: 
     what = f"job {f['JobID']}"
     if f["State"] not in KNOWN_STATES:
         raise SlurmReplyError(f"{what} is in state {f['State'][:60]!r}, which this version does not know")
-    held = parse_tres(f["tres-alloc"], shared_gres)
+    asks_shared = any(count_shared_gpus(f[name], shared_gres) for name in _ASKED)
+    held = parse_tres(f["tres-alloc"], shared_gres).given(as_guest=asks_shared)
     count = task_count(f["NumTasks"], what)
     gpus_per_node, gpu_type = parse_gpu_request(f["tres-per-node"])
     shared_per_node = count_shared_gpus(f["tres-per-node"], shared_gres)

@@ -49,6 +49,10 @@ def _why_not_by_job(job: SlurmJob) -> str:
         (not job.gpus, "it asks for no GPU"),
         (job.dependency, "it waits for other jobs"),
         (not found, "it asks for GPUs by socket (--gpus-per-socket)"),
+        (
+            any(_names_gpus_twice(text) for text in request_fields(job).values()),
+            "it asks for GPUs twice in one way (--gpus-per-node besides --gres)",
+        ),
         ("TresPerTask" in found and len(found) > 1, "it asks for GPUs by task and in another way as well"),
         (
             set(other_gres(f"{job.tres_per_job},{job.tres_per_task}")) - {"cpu"},
@@ -56,6 +60,11 @@ def _why_not_by_job(job: SlurmJob) -> str:
         ),
     )
     return next((text for applies, text in checks if applies), "")
+
+
+def _names_gpus_twice(text: str) -> bool:
+    """As ``gres/gpu:1,gres/gpu:1``, of which a plain job gets one; a guest would get their sum."""
+    return sum(gpus_of(piece) > 0 for piece in text.split(",")) > 1
 
 
 def _why_not_by_request(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:

@@ -1,6 +1,7 @@
 """Waiting guests get their own requests again, by what their jobs carry: without sodad, its store and its files.
 
-Guests that run are left: the hooks on their nodes send them back into the queue when a host ends, and then they wait again.
+Guests that run are left, and named: the hooks on their nodes send them back into the queue when a host ends, and then they
+wait again.
 """
 
 from __future__ import annotations
@@ -9,10 +10,19 @@ from collections.abc import Mapping, Sequence
 
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus
 from slurm_soda.slurm_ext.sharing.guest_record import is_guest_record, parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, other_gres, request_fields
 from slurm_soda.slurm_ext.write.job_changes import JobChange, earliest_start, restore_change, waits_after_requeue
+
+
+def running_guests(jobs: Sequence[SlurmJob]) -> list[int]:
+    """Jobs that are on GPUs of others now, as nothing can be restored before they wait again.
+
+    Without the hooks on the nodes nobody would send them away when their hosts end, nor keep others off their GPUs.
+    """
+    return [job.job_id for job in jobs if job.shared_gpus and job.state not in ENDED_STATES | {"PENDING"}]
 
 
 def guest_release_changes(

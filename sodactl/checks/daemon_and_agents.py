@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from statistics import median
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
@@ -25,6 +27,7 @@ from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
 from slurm_soda.sodactl.site_access import SiteAccess
+from slurm_soda.wire.hook_settings import HookSettings
 
 MAX_CLOCK_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
@@ -140,6 +143,14 @@ def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:
         found, remedy = unfinished.split(": ", 1)
         return CheckResult("preemptions", "warn", found, f"systemctl start sodad; {remedy}")
     return CheckResult("preemptions", "ok", f"{len(active)} under way")
+
+
+def reported_hook_settings(site: SiteAccess) -> dict[str, HookSettings]:
+    """By node, what its agent reported last; empty where the store, of which there is a line of its own, cannot be read."""
+    with suppress(StoreError, SQLAlchemyError), site.store() as store, store.read() as session:
+        told = {node.node: node.hooks for node in queries.agent_heartbeats(session) if node.hooks}
+        return {name: HookSettings.from_dict(hooks[0]) for name, hooks in told.items()}
+    return {}
 
 
 def check_agents(session: Session, site: SiteAccess, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:

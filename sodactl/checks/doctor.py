@@ -92,7 +92,9 @@ def _checks_of_sharing(
     settings, pools = site.settings.sharing, False
     with suppress(SlurmError):
         pools = read_record(Path(site.settings.state_dir)) is not None
-    yield from sharing.check_sharing(settings, config, nodes_text, site.partitions().partitions, pools=pools)
+    hooks = daemon_and_agents.reported_hook_settings(site)
+    every = site.partitions().partitions
+    yield from sharing.check_sharing(settings, config, nodes_text, every, hooks=hooks, pools=pools)
     script = slurm_hooks.job_submit_path(config)
     yield from sharing.check_guard(probe, config, settings.gres, script, uid=site.context.uid())
 

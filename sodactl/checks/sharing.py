@@ -20,11 +20,10 @@ from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe
+from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
+from slurm_soda.wire.hook_settings import HookSettings
 
-NODE_SETTINGS = Path("/etc/slurm-soda/sharing.conf")
-DEFAULT_KILL_WAIT_S = 30
-"""What the hooks take where the file names none (docs/design/0013-a-guest-carries-its-record.md)."""
 SPARE_S = 40
 """Beyond KillWait: what a prolog waits for a guest to go, to kill what is left, and to be put back if that does not help."""
 _FIRST_RELEASE = (23, 11)
@@ -41,9 +40,13 @@ def check_sharing(
     nodes_text: str,
     partitions: Callable[[], Mapping[str, SlurmPartition]],
     *,
+    hooks: Mapping[str, HookSettings],
     pools: bool,
 ) -> Iterator[CheckResult]:
-    """All but the guard, by settings of Slurm, of nodes and of ours; ``pools``: some are applied."""
+    """All but the guard, by settings of Slurm, of nodes and of ours.
+
+    ``hooks``: what agents told of their nodes; ``pools``: some are applied.
+    """
     yield _release(config)
     yield from _resources(settings.gres, config, nodes_text)
     yield _time_limit(config)
@@ -58,7 +61,7 @@ def check_sharing(
         yield _named(settings, sharing)
         yield _memory(config, sharing)
         yield from _tiers(config, sharing, every)
-    yield from check_node_settings(settings, config, NODE_SETTINGS)
+        yield from check_node_settings(settings, config, {node for one in sharing for node in one.nodes}, hooks)
     yield from _walls(config)
     missing = list(list_missing_guards(config))
     for check in ("prolog/epilog", "guard"):
@@ -184,45 +187,6 @@ def _tiers(
         yield _result("preemption", "warn", found, remedy)
 
 
-def check_node_settings(settings: SharingSettings, config: SlurmConfig, path: Path) -> Iterator[CheckResult]:
-    """The hooks' settings on this machine say what Slurm and sodad have; best asked on a compute node."""
-    wait_s = _seconds(config.get("KillWait", ""))
-    try:
-        text, status = path.read_text("utf-8", "replace"), path.stat()
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and wait_s == DEFAULT_KILL_WAIT_S:
-            yield _result("node settings", "ok", f"no {path} here: no MPS, kill_wait_s={DEFAULT_KILL_WAIT_S}")
-        else:
-            remedy = f"each node needs one with kill_wait_s={wait_s}; look there too"
-            yield _result("node settings", "skip", f"{path}: {error.strerror}", remedy)
-        return
-    told = dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    wrong = []
-    if status.st_uid != 0 or status.st_mode & 0o022:
-        wrong.append(
-            ("others than root may write it, so the hooks do not read it", f"chown root {path}; chmod 644 {path}")
-        )
-    if _seconds(told.get("kill_wait_s", str(DEFAULT_KILL_WAIT_S))) != wait_s:
-        wrong.append((f"kill_wait_s is not KillWait ({wait_s} s)", f"set kill_wait_s={wait_s} on every node"))
-    named = {name for name in told.get("partitions", "").split(",") if name}
-    if told.get("mps") == "yes" and named != set(settings.partitions):
-        wrong.append(
-            (
-                "its partitions are not those of soda.toml",
-                f"set partitions={','.join(settings.partitions)} on every node",
-            )
-        )
-    if (told.get("consent_by_default") == "yes") != settings.consent_by_default and told.get("mps") == "yes":
-        wrong.append(("consent_by_default is not that of soda.toml", "say the same in both"))
-    if (told.get("mps") == "yes") != settings.mps:
-        remedy = "say the same in both: slowdowns under MPS and in turns are known apart"
-        wrong.append((f"mps is not that of soda.toml ({'true' if settings.mps else 'false'})", remedy))
-    if wrong:
-        yield _result("node settings", "fail", f"{path}: {wrong[0][0]}", wrong[0][1])
-    else:
-        yield _result("node settings", "ok", str(path))
-
-
 def _walls(config: SlurmConfig) -> Iterator[CheckResult]:
     """Nothing, unless a hook on this machine is of a version that lets others onto a guest's GPU."""
     paths = [path for key in ("Prolog", "Epilog") for path in list_config_values(config, key)]
@@ -261,7 +225,9 @@ def check_guard(
     A submission is tried, by ``--test-only``, which leaves no job. Changes cannot be tried without one: the text tells.
     """
     asks = ("sbatch", "--test-only", f"--gres={gres}:g0:1", "--wrap=true")
-    if uid == slurm_user_id(config) != 0:
+    if gres not in config.get("GresTypes", "").split(","):
+        yield _result("guard of sbatch", "skip", f"Slurm does not know {gres} yet", "see sharing: GRES")
+    elif uid == slurm_user_id(config) != 0:
         yield _result("guard of sbatch", "skip", "SlurmUser may ask for it", "run this as root, or as any user")
     else:
         done = probe.run(*(("runuser", "-u", "nobody", "--") if uid == 0 else ()), *asks)

@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_a
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.write import job_changes
-from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
+from slurm_soda.slurm_ext.write.guest_release import guest_release_changes, running_guests
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.sodactl import output
@@ -57,12 +57,13 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
     ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
     changed them since. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
     sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
+    Names guests that run: they get their own requests once they wait again, and until then prolog and epilog must stay.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
     First the mode is set to observe, so that a running sodad does not make the same changes again, and its last changes
     are waited for; without a usable store this is skipped, with a warning.
     Pools stay in force, as they need no sodad: `sodactl pools revert` removes them.
     To leave slurm-soda run it again once sodad has stopped. Needs the rights of root or SlurmUser.
-    Exit status: 0 if Slurm accepted everything and no job is left in the middle of its checkpoint, else 1.
+    Exit status: 0 if Slurm accepted everything, no job is left in the middle of its checkpoint, and no guest runs, else 1.
 
     \b
     Examples:
@@ -76,7 +77,7 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
         _draw(document)
     failed = any(row["error"] for row in document["changes"])
     unseen = not document["sees_all_jobs"] and not document["changes"]
-    return 1 if failed or unseen or (document["unfinished"] and not dry_run) else 0
+    return 1 if failed or unseen or document["running_guests"] or (document["unfinished"] and not dry_run) else 0
 
 
 def _release(site: SiteAccess, *, dry_run: bool) -> Document:
@@ -93,6 +94,7 @@ def _release(site: SiteAccess, *, dry_run: bool) -> Document:
         "sees_all_jobs": sees_all,
         "store_read": run.read_store is not None,
         "unfinished": list(unfinished.job_ids),
+        "running_guests": run.guests,
         "warnings": list(dict.fromkeys(warnings)),
         "changes": [manual_changes.result_document(result) for result in run.results()],
     }
@@ -111,6 +113,8 @@ class _Run:
     dry_run: bool
     read_store: Store | None = None
     """``None`` where it cannot be read."""
+    guests: Sequence[int] = ()
+    """Jobs that ran on GPUs of others when Slurm was read last."""
     _results: dict[tuple[int, str, tuple[tuple[str, str], ...]], JobChangeResult] = field(default_factory=dict)
     """By job, kind and fields; of several tries the last."""
 
@@ -150,6 +154,7 @@ class _Run:
     def _pass(self) -> bool:
         """Take back what Slurm shows now; whether a job was requeued, of which there may be more to take back."""
         reading = _SlurmReading(self.client.jobs(), site_factors_if_any(self.client))
+        self.guests = running_guests(reading.jobs)
         submit_s = manual_changes.first_submit_times(self.store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
@@ -256,6 +261,12 @@ def _draw(document: Document) -> None:
             "run `sodactl release-all` again, before Slurm forgets them (MinJobAge): it requeues those that a stopped sodad "
             "has not"
         )
+    if guests := document["running_guests"]:
+        output.warn(
+            f"running on GPUs of other jobs: {output.format_first(guests)}. Leave prolog and epilog where they are until "
+            "these have ended, or wait again (`scontrol requeue JOB`); then run this again: only then they get their own "
+            "requests"
+        )
     if document["mode_set"]:
         output.print_line("mode observe: sodad will change nothing more")
     failed = [row for row in rows if row["error"]]
@@ -282,6 +293,8 @@ def _nothing_found(document: Document) -> str:
     """No more than what was looked at."""
     if not document["sees_all_jobs"]:
         return "nothing of ours is in what this user may see: run this as root or SlurmUser"
+    if document["running_guests"]:
+        return "nothing of ours can be taken back now"
     if not document["store_read"]:
         return "no SiteFactor of ours is in Slurm; of requests for cores only the store tells"
     return "nothing of ours is in Slurm"

@@ -22,7 +22,7 @@ from slurm_soda.daemon.store.store_failures import first_line
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
+from slurm_soda.slurm_ext.write.guest_release import guest_release_changes, running_guests
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
 from slurm_soda.sodactl import output
@@ -149,6 +149,8 @@ class _Release:
         unknown = [change for change in changes if not change.old]
         changes = [change for change in changes if change.old] + (self._once_lifted(unknown) if first else [])
         changes += self._guests(jobs)
+        if first and (running := running_guests(jobs)):
+            self.warnings.append(f"guests get their own requests once they wait again: {output.format_first(running)}")
         submit_s = manual_changes.first_submit_times(self.store, jobs)
         wanted = [ManualChange(change, submit_s[change.job_id]) for change in changes] + self._missing_requeues(jobs)
         for at in range(0, len(wanted), CHUNK_UPDATES):

@@ -24,6 +24,7 @@ _REMEDIES = (
         "failed and are repeated after a pause (sodactl shares)",
     ),
     ("are in quarantine", "sodactl quarantine shows the fault, and --lift ID ends it"),
+    ("slowed beyond its bound", "name another host, or ask again when it has made up for that"),
     ("places are taken", "name another host, or send its guest back first (sodactl unshare)"),
     ("in the same decision", "ask again in the next cycle"),
     ("nobody can join others on GPU", "the node must be up, and sharedgpu of that GPU free (scontrol show node)"),

@@ -52,7 +52,7 @@ def jobs(site: SiteAccess, *, as_json: bool, user: str | None, state: str | None
         return
     for line in document["warnings"]:
         output.warn(line)
-    _draw(document["jobs"])
+    _draw(document["jobs"], " of " + user if user is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ def _policy_order(row: Document) -> tuple[int, int, int]:
     return (1, 0, row["job_id"]) if position is None else (0, position, row["job_id"])
 
 
-def _draw(rows: Sequence[Document]) -> None:
+def _draw(rows: Sequence[Document], whose: str) -> None:
     if not rows:
-        output.print_line("no job waits or runs")
+        output.print_line(f"no job{whose} waits or runs")
         return
     columns = [
         Column("job", right=True),

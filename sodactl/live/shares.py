@@ -49,7 +49,7 @@ def shares(site: SiteAccess, *, as_json: bool, job_id: int | None, only_open: bo
     if as_json:
         output.print_json(document)
         return
-    _draw(rows)
+    _draw(rows, "no such share is known" if job_id is not None or only_open else "nobody shares GPUs, or has done so")
     if document["more"]:
         output.print_line(f"the newest {len(rows)}; --limit 0 shows all")
 
@@ -72,9 +72,9 @@ def _document(row: ShareRow, faults: Collection[tuple[int, int]]) -> Document:
     }
 
 
-def _draw(rows: Sequence[Document]) -> None:
+def _draw(rows: Sequence[Document], without: str) -> None:
     if not rows:
-        output.print_line("nobody shares GPUs, or has done so")
+        output.print_line(without)
         return
     columns = [
         Column("guest", right=True),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.agent.sampling.progress_cleaning import MAX_REMOVED
 from slurm_soda.agent.sampling.progress_files import MAX_BYTES, ProgressFiles, ProgressLine, parse_progress
 from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.wire.records import JobOpened, ReportedProgress
@@ -138,3 +141,76 @@ def test_a_time_that_cannot_be_is_replaced_by_what_the_agent_saw(seconds: float)
     run = RunProgress.begun(ProgressLine(10, 7.0), 1000.0, 50.0)
     run.take(ProgressLine(20, seconds), 1020.0, 70.0, 6.0)
     assert run.clock_s == 70.0
+
+
+def fill(directory: Path) -> None:
+    """What a user could leave there."""
+    directory.joinpath("7.1").write_bytes(LINE)
+    directory.joinpath("7.1.new").write_bytes(b"half")
+    directory.joinpath("6.0").write_bytes(LINE)
+    directory.joinpath("7.0").symlink_to("7.1")
+    os.mkfifo(directory / "fifo")
+    listening(directory / "socket")
+    deep = directory.joinpath(*"abcdefgh")
+    deep.mkdir(parents=True)
+    for number in range(50):
+        deep.joinpath(str(number)).write_bytes(b"x" * 5000)
+    for number in range(2 * MAX_REMOVED):
+        directory.joinpath(f"file.{number}").touch()
+
+
+def test_nothing_stays_but_progress_files_of_runs_under_way(files: ProgressFiles, place: Path) -> None:
+    fill(place.parent)
+    before = len(list(place.parent.iterdir()))
+    files.clean([OPENED])
+    assert before - len(list(place.parent.iterdir())) == pytest.approx(MAX_REMOVED, abs=10)
+    for _ in range(12):
+        files.clean([OPENED])
+    assert sorted(path.name for path in place.parent.iterdir()) == ["7.1", "7.1.new"]
+    assert files.read(OPENED) == SAYS
+    files.clean([])
+    assert list(place.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 40])
+def test_a_progress_file_that_is_long_goes_and_what_it_holds_though_it_is_open(
+    files: ProgressFiles, place: Path, size: int
+) -> None:
+    with place.open("wb") as file:
+        file.write(b"x" * (1 << 20))
+        file.truncate(size)
+        file.flush()
+        files.clean([OPENED])
+        assert os.fstat(file.fileno()).st_blocks == 0
+    assert not place.exists()
+
+
+def test_a_second_name_of_anothers_file_goes_and_the_file_stays(files: ProgressFiles, place: Path) -> None:
+    if os.getuid():
+        pytest.skip("needs root: it gives a file away")
+    precious = place.parents[1] / "precious"
+    precious.write_bytes(b"x" * 5000)
+    os.chown(precious, 12345, -1)
+    place.with_name("link").symlink_to(precious)
+    place.with_name("name").hardlink_to(precious)
+    files.clean([])
+    assert list(place.parent.iterdir()) == []
+    assert precious.stat().st_size == 5000
+
+
+def test_a_sticky_directory_is_emptied_with_the_rights_that_the_service_has(tmp_path: Path) -> None:
+    if os.getuid():
+        pytest.skip("needs root: it gives files away")
+    place = tmp_path / "12345"
+    (place / "inner").mkdir(parents=True)
+    (place / "inner/file").touch()
+    for path in (place / "inner/file", place / "inner", place):
+        path.chmod(0o1777)
+        os.chown(path, 12345, -1)
+    code = f"from slurm_soda.agent.sampling.progress_files import ProgressFiles; ProgressFiles({str(tmp_path)!r}).clean([])"
+    unit = Path(__file__).parents[2] / "agent/soda-agent.service"
+    rights = next(line for line in unit.read_text().splitlines() if line.startswith("CapabilityBoundingSet="))
+    bounds = ",".join(["-all", *(f"+{name[4:].lower()}" for name in rights.partition("=")[2].split())])
+    subprocess.run(["setpriv", f"--bounding-set={bounds}", sys.executable, "-c", code], check=True)
+    assert list(place.iterdir()) == []
+    assert place.stat().st_uid == 12345

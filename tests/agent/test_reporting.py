@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.agent.reporting import report_sender
 from slurm_soda.agent.reporting.upload import Backoff, UploadError
 from slurm_soda.wire.core_tuning import CoreFit
+from slurm_soda.wire.hook_settings import HookSettings
 from tests.agent.bench import CLOSE, JOB, OPEN, Bench, Controller, until
 
 
@@ -33,6 +35,24 @@ def test_what_may_have_been_taken_is_sent_again_under_its_number_unless_there_is
         return [(report.seq, report.sent_s) for report in sent]
 
     assert asyncio.run(scene()) == [(1, 1001.0), (2, 1002.0), (2, 1002.0), (2, 1002.0), (3, 1005.0), (4, 1006.0)]
+
+
+def test_each_report_has_the_hooks_settings_as_they_are_now(
+    tmp_path: Path, controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, file = Bench(tmp_path, controller.port), tmp_path / "sharing.conf"
+    monkeypatch.setattr(report_sender, "HOOK_SETTINGS_FILE", file)
+
+    async def scene() -> None:
+        agent = bench.agent()
+        await agent.upload()
+        file.mkdir()
+        await agent.upload()
+
+    asyncio.run(scene())
+    assert [report.hooks for report in controller.reports] == [
+        (HookSettings(),), (HookSettings(problem="it is no file"),),
+    ]  # fmt: skip
 
 
 def test_while_the_controller_is_away_nothing_is_lost(tmp_path: Path, controller: Controller) -> None:

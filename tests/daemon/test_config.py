@@ -35,6 +35,8 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
         ("cycle = 3", ["cycle = 3", "a table"]),
         ("[api]\nport = 1.5", ["api.port = 1.5", "a whole number"]),
         ("[api]\nport = 99999", ["api.port = 99999", "at most 65535"]),
+        ('[sharing]\npartitions = ["a"]\ndifferent_users = ["a", "b"]',
+         ["sharing.different_users = ['a', 'b']", "partitions that sharing.partitions names too"]),
         ('[api]\nreport_uids = ["root"]', ["api.report_uids.0 = 'root'", "a whole number"]),
         ("[slurm]\naccounting = 1", ["slurm.accounting = 1", "true or false"]),
         ("policy = [\n", ["not valid TOML"]),
@@ -42,7 +44,7 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
         ("policy = " + 5000 * "9", ["not valid TOML"]),
         (1024 * 1024 * "#" + "\n", ["longer than 1048576 bytes"]),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(
     tmp_path: Path, text: str, said: list[str]
 ) -> None:

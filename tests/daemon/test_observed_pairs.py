@@ -17,7 +17,7 @@ from slurm_soda.daemon.learning.profile_rows import value_from_row
 from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_co_runners
-from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, observe_pairs, saves_every_s
+from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, behind_s, observe_pairs, saves_every_s
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
@@ -172,6 +172,42 @@ def observed(
 def test_what_one_run_shows(run: ObservedRun | None, alone_s: float | None, slowdown: float, together_s: float) -> None:
     found = observe_pairs([run], [alone_s])
     np.testing.assert_allclose(np.array(found).ravel(), [slowdown, together_s])
+
+
+def beside(began_s: float, at_s: float, slowdown: float, other: str = "8.0") -> JobPaceRow:
+    """Beside another job, with iterations that take 0.1 s alone."""
+    return JobPaceRow(job_id=7, restart=0, first_s=90.0, co_runners=other, began_s=began_s, at_s=at_s,
+                      iterations=(at_s - began_s) / slowdown / 0.1, clock_s=at_s - began_s)  # fmt: skip
+
+
+def in_another_run(pace: JobPaceRow) -> JobPaceRow:
+    pace.restart = 1
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("paces", "told", "bound", "behind"),
+    [
+        ([beside(100, 160, 2.0)], {"at_s": 160.0}, 1.5, 15.0),
+        ([beside(100, 160, 2.0)], {"at_s": 180.0}, 1.5, 5.0),  # alone for 20 s
+        ([beside(100, 160, 2.0)], {"at_s": 191.0}, 1.5, 0.0),
+        ([beside(100, 160, 1.4)], {"at_s": 160.0}, 1.5, 0.0),
+        ([beside(100, 160, 2.0)], {"at_s": 160.0}, math.inf, 0.0),
+        ([beside(100, 160, 2.0)], {"at_s": 1e9}, 1.0, 30.0),
+        # Short guests one after the other, in whatever order they are read; nothing is saved up for later.
+        ([beside(130, 150, 2.0, "9.0"), beside(100, 120, 2.0)], {"at_s": 150.0}, 1.5, 5.0),
+        ([beside(100, 400, 1.0), beside(400, 420, 2.0, "9.0")], {"at_s": 420.0}, 1.5, 5.0),
+        ([beside(100, 120, 2.0), beside(120, 140, 2.0, "8.0+9.0")], {"at_s": 140.0}, 1.5, 10.0),
+        ([in_another_run(beside(100, 160, 2.0))], {"at_s": 160.0}, 1.5, 0.0),
+        ([beside(100, 160, 2.0)], {"at_s": 160.0, "idle_s": LATE_S + 20.0}, 1.5, 34.85),
+    ],
+)
+def test_how_far_a_job_is_behind_its_bound(
+    paces: list[JobPaceRow], told: dict[str, float], bound: float, behind: float
+) -> None:
+    run = observed(pace=None, **told)._replace(paces=paces)
+    assert behind_s(run, 0.1, bound) == pytest.approx(behind)
+    assert behind_s(run, None, bound) == behind_s(None, 0.1, bound) == 0.0
 
 
 def test_how_often_a_job_saves_is_known_from_its_checkpoints() -> None:

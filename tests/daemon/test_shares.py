@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.slurm_ext.read.shown_request import shown_request
 from tests.daemon.harness import Daemon
+from tests.daemon.records import record
 from tests.daemon.sharing_daemon import JoinAsTold, cluster, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
 
@@ -218,3 +222,18 @@ def test_who_has_not_agreed_is_not_joined(fresh_store: Path, told: JoinAsTold) -
         assert slurm.requests()[2] == OWN
         assert shares(daemon) == []
         assert "not agreed to share" in daemon.job(2).note["shares"]["refused"]
+
+
+def test_what_a_guest_cannot_have_is_asked_again_later_and_later() -> None:
+    pauses, asks = PairPauses(), record(2, tres_per_node="gres/gpu:2")
+    tries, now_s = [], 0.0
+    while now_s < 20_000:
+        if not pauses.why_refused(asks, now_s):
+            tries.append(now_s)
+            pauses.note_refused(2, "it has --mem-per-gpu", shown_request(asks), now_s)
+        now_s += 1.0
+    assert tries == [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980, 14580, 18180]
+    changed = replace(asks, tres_per_node="gres/gpu:1")
+    assert (pauses.why_refused(asks, now_s), pauses.why_refused(changed, now_s)) == ("it has --mem-per-gpu", "")
+    pauses.keep({3})
+    assert pauses.why_refused(asks, now_s) == ""

@@ -133,6 +133,21 @@ def test_a_policy_lets_a_waiting_job_join_on_these_very_gpus(
     assert "shares" not in sodad.job(4).note
 
 
+def test_who_is_refused_for_what_only_slurm_tells_keeps_its_seat_from_nobody(
+    slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]
+) -> None:
+    busy(slurm)
+    slurm.submit(9, gpus=2, work_s=900.0, hints=slurm.all[4].hints, memory_per_cpu_mib=1000)
+    sodad = daemon(**MODES["enforce"])
+    know(sodad.store)
+
+    for _ in range(4):
+        sodad.run()
+    assert "whole memory" in sodad.job(4).note["shares"]["no_guest"]
+    assert "whole memory" not in str(sodad.job(9).note.get("shares"))
+    assert {action.job_id for action in sodad.actions("share")} == {9}
+
+
 def test_nothing_about_sharing_reaches_slurm(slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]) -> None:
     busy(slurm)
     changed: dict[str, set[tuple[int, tuple[str, ...]]]] = {}

@@ -215,5 +215,16 @@ def test_a_waiting_guest_gets_its_own_request_and_no_more(
     assert (status, found) == (0, [_by_field(sent)] if sent else []), said
 
 
+def test_guests_that_run_are_named(site: Site) -> None:
+    """Their prolog and epilog must stay: nothing else keeps others off their GPUs."""
+    row = f"|cpu=4,mem=1G,node=1,gres/sharedgpu=1|1|{SHARED}||4|"
+    site.slurm("squeue", f"""case "$*" in *RUNNING*tres-per-node*) echo '8{row}'; echo '9_3{row}' ;; esac""")
+    site.slurm("sprio", "")
+    site.locked()
+    status, said = site.run()
+    assert (status, site.sent()) == (0, [])
+    assert "guests run on GPUs of other jobs, and get their own requests once they wait: 8 9_3" in said
+
+
 def _by_field(line: str) -> list[str]:
     return sorted(line.split(" "))

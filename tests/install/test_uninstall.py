@@ -152,10 +152,12 @@ def test_a_daemon_that_failed_does_not_run(machine: Machine) -> None:
     assert (machine.uninstall().returncode, machine.left()) == (0, [])
 
 
-NOTHING = '{"changes": [], "unfinished": []}'
-HELD = '{"changes": [{"job_id": 7, "kind": "release", "old": {}}], "unfinished": []}'
-LIFTED = '{"changes": [{"job_id": 7, "kind": "release", "old": {"SiteFactor": "4"}}], "unfinished": []}'
-OWED = '{"changes": [{"job_id": 8, "kind": "requeue", "old": {}}], "unfinished": [9]}'
+REST = '"unfinished": [], "running_guests": []'
+NOTHING = f'{{"changes": [], {REST}}}'
+HELD = f'{{"changes": [{{"job_id": 7, "kind": "release", "old": {{}}}}], {REST}}}'
+LIFTED = f'{{"changes": [{{"job_id": 7, "kind": "release", "old": {{"SiteFactor": "4"}}}}], {REST}}}'
+OWED = '{"changes": [{"job_id": 8, "kind": "requeue", "old": {}}], "unfinished": [9], "running_guests": []}'
+GUESTS = '{"changes": [], "unfinished": [], "running_guests": [4, 5]}'
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,7 @@ OWED = '{"changes": [{"job_id": 8, "kind": "requeue", "old": {}}], "unfinished":
         (HELD, 3, ""),
         (LIFTED, 3, "changes of jobs are in force (of 7): sodactl release-all"),
         (OWED, 3, "changes of jobs are in force (of 8, 9): sodactl release-all"),
+        (GUESTS, 3, "guests run on GPUs of other jobs (4, 5), which our prolog and epilog guard: wait until they"),
         (NOTHING, 0, "pools are in force: sodactl pools revert --wait"),
         (NOTHING, 1, "pools are in force"),
         ("Traceback", 3, "does not tell whether changes of jobs are in force; make install mends it"),

@@ -179,7 +179,7 @@ def test_nothing_lets_the_agent_write_where_it_must_not_or_lose_what_it_needs() 
     )
     assert unit["CapabilityBoundingSet"].split() == [
         "CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_NICE", "CAP_SYS_PTRACE", "CAP_CHOWN", "CAP_SETUID", "CAP_SETGID",
-        "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
+        "CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH",
     ]  # fmt: skip
     assert unit["SystemCallErrorNumber"] == "EPERM"
 

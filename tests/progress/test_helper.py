@@ -60,6 +60,8 @@ def test_what_it_writes_the_agent_reads(helper: Any, job: ProgressFiles) -> None
     progress.saved()
     assert (told(job).iteration, told(job).saved) == (2, 2)
     assert told(job).seconds >= first.seconds
+    progress.resumed(0)
+    assert "saved" not in progress.line(), "the first run begins with nothing"
     progress.resumed(1500.5)
     assert (told(job).iteration, told(job).saved) == (1500.5, 1500.5)
 

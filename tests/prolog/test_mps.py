@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -45,10 +47,17 @@ class Node:
         return subprocess.run(argv, env=env, cwd="/", capture_output=True, text=True, timeout=20, check=False)
 
     def start(self, job: int, uid: int = UID, gpus: str = "0", *limits: int) -> int:
+        """As prolog does: its own record of the job first."""
+        self.record(job).write_text(f"{gpus}\n{uid}\n")
         return self.hook("mps-start", job, uid, gpus, *limits).returncode
 
     def stop(self, job: int) -> subprocess.CompletedProcess[str]:
+        """As epilog does: its own record of the job goes first."""
+        self.record(job).unlink(missing_ok=True)
         return self.hook("mps-stop", job)
+
+    def record(self, job: int) -> Path:
+        return self.run / "shares" / f"gpus.{job}"
 
     def lines(self, job: int) -> list[str]:
         path = self.run / "shares" / f"env.{job}"
@@ -169,7 +178,7 @@ def test_what_a_guest_was_told_before_stays(node: Node) -> None:
         "-SLURM_GPUS",
         f"CUDA_MPS_PIPE_DIRECTORY={node.mps}/{UID}/pipe",
     ]
-    assert sorted(path.name for path in (node.run / "shares").iterdir()) == ["env.7"]
+    assert sorted(path.name for path in (node.run / "shares").iterdir()) == ["env.7", "gpus.7"]
 
 
 def test_every_user_has_a_daemon_and_no_other_users_way_into_it(node: Node) -> None:
@@ -253,6 +262,111 @@ def test_a_killed_daemon_with_a_server_and_its_directories_is_cleaned(node: Node
     assert len(node.processes()) == 1
     node.stop(7), node.stop(8)
     assert node.left() == []
+
+
+def as_user(script: str, *arguments: object, uid: int = UID) -> subprocess.Popen[str]:
+    """A program of a user; Python, which says in its first line that it is at work."""
+    who = (f"--reuid={uid}", f"--regid={pwd.getpwuid(uid).pw_gid}", "--clear-groups")
+    argv = ["setpriv", *who, "/usr/bin/python3", "-c", script, *map(str, arguments)]
+    program = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    program.stdout.readline()
+    return program
+
+
+LOCKS_ALL = """import fcntl, os, sys, time
+for place, folders, files in os.walk(sys.argv[1]):
+    for name in (place, *(os.path.join(place, file) for file in files)):
+        try: fcntl.flock(os.open(name, os.O_RDONLY | os.O_NONBLOCK), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError: pass
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_user_who_locks_what_he_can_open_keeps_no_hook_waiting(node: Node) -> None:
+    assert node.start(7) == 0
+    attacker = as_user(LOCKS_ALL, node.run, uid=OTHER)
+    try:
+        assert node.start(8) == 0
+        node.stop(7), node.stop(8)
+        assert node.left() == []
+    finally:
+        attacker.kill()
+        attacker.communicate()
+
+
+STOPS_OWN = """import os, signal, sys, time
+print(flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end:
+    for pid in os.listdir("/proc"):
+        try:
+            if not pid.isdigit() or int(pid) == os.getpid() or os.stat("/proc/" + pid).st_uid != os.getuid(): continue
+            if sys.argv[1] not in open(f"/proc/{pid}/cmdline").read(): continue  # of another test
+            os.kill(int(pid), signal.SIGSTOP)
+            for file in os.listdir(f"/proc/{pid}/fd"):
+                link = os.readlink(f"/proc/{pid}/fd/{file}")
+                if "/locks/" in link or link.endswith("/mps"): print("a lock", flush=True)
+        except OSError: pass
+"""
+
+
+def test_a_user_who_stops_his_processes_and_looks_for_locks_in_them_harms_only_himself(node: Node) -> None:
+    """While the hook asks his daemon to end, a process of his runs below it."""
+    assert node.start(7) == 0
+    attacker = as_user(STOPS_OWN, node.top)
+    begin = time.monotonic()
+    try:
+        assert node.stop(7).returncode == 0
+        assert time.monotonic() - begin < 4
+    finally:
+        attacker.kill()
+        said, _ = attacker.communicate()
+    assert said == ""
+    assert node.left() == []
+
+
+def test_an_epilog_waits_for_a_hook_that_ends_the_daemon_slowly(node: Node) -> None:
+    """No attacker: a daemon that hears nothing takes longer than a second to end."""
+    assert node.start(7) == node.start(8) == 0
+    os.kill(node.daemon(), signal.SIGSTOP)
+    stops = [threading.Thread(target=node.stop, args=(job,)) for job in (7, 8)]
+    for stop in stops:
+        stop.start()
+    for stop in stops:
+        stop.join()
+    assert node.left() == []
+
+
+def test_a_daemon_whose_epilog_was_killed_is_ended_by_the_next_hook(node: Node) -> None:
+    assert node.start(7) == node.start(8, OTHER) == 0
+    node.record(7).unlink()
+    (node.run / "mps/all").mkdir()  # a hook was killed before it wrote anything
+    for _ in range(2):  # one at a time
+        assert node.hook("mps-stop").returncode == 0
+    assert sorted(path.name for path in node.mps.iterdir()) == [str(OTHER)]
+    assert len(node.processes()) == 1
+
+
+def test_a_job_that_has_gone_is_forgotten_while_others_run(node: Node) -> None:
+    assert node.start(7) == node.start(8) == node.start(9) == 0
+    node.record(8).unlink()
+    node.record(9).rename(node.run / "shares/guest.9")
+    assert node.hook("mps-stop").returncode == 0
+    assert sorted(path.name for path in (node.mps / str(UID)).glob("job.*")) == ["job.7", "job.9"]
+    assert len(node.processes()) == 1
+
+
+def test_a_daemon_that_another_hook_is_busy_with_is_left_to_it(node: Node) -> None:
+    assert node.start(7) == 0
+    node.record(7).unlink()
+    with (node.run / f"locks/mps.{UID}").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        begin = time.monotonic()
+        assert node.hook("mps-stop").returncode == 0
+        assert time.monotonic() - begin < 1
+        assert len(node.processes()) == 1
 
 
 @pytest.mark.parametrize("later", [-1000, 1])

@@ -42,6 +42,7 @@ REFUSED = {
     "--gres=gpu:1 --extra=mine": "an Extra of its own",
     "--gres=gpu:1 --mem=0": "the whole memory",
     "--ntasks=1": "no GPU",
+    "--gres=gpu:1 --gpus-per-node=1": "twice in one way",
 }
 
 
@@ -148,6 +149,26 @@ def test_with_sodad_and_its_store_gone_requests_come_from_what_jobs_carry(
     before = waiting_guests(cluster, client)
     cluster.exec("root", ("sodactl", command))
     assert {job_id: shown(cluster, job_id) for job_id in before} == before
+
+
+def test_a_guest_that_runs_is_named_until_it_waits_again(cluster: ContainerCluster, client: CliSlurmClient) -> None:
+    """Whoever uninstalls must not take the hooks away before: nothing else guards the GPU of such a guest."""
+    host, job_id = submit(cluster, "--gres=gpu:4 --nodelist=n1"), submit(cluster, "--gres=gpu:1")
+    cluster.exec("root", ("scontrol", "release", str(host))).check()
+    cluster.wait_until(lambda: record_of(client, host).state == "RUNNING", f"job {host} runs")
+    before = shown(cluster, job_id)
+    joins = JoinGpus(job_id, (host,), ("n1",), (2,), 0, "a test")
+    assert send(client, join_change(joins, record_of(client, job_id), SHARED_GPU_GRES)) == ""
+    cluster.exec("root", ("scontrol", "release", str(job_id))).check()
+    cluster.wait_until(lambda: record_of(client, job_id).state == "RUNNING", f"job {job_id} runs as a guest")
+    for argv in (("release-all", "--dry-run"), ("release-all",)):
+        said = cluster.exec("root", ("sodactl", *argv))
+        assert (said.status, f"running on GPUs of other jobs: {job_id}" in said.stderr) == (1, True), said
+    cluster.exec("root", ("scontrol", "requeuehold", str(job_id))).check()
+    cluster.wait_until(lambda: record_of(client, job_id).state == "PENDING", f"job {job_id} waits")
+    cluster.exec("root", ("sodactl", "release-all"))
+    assert shown(cluster, job_id) == before
+    assert cluster.exec("root", ("sodactl", "release-all", "--dry-run")).status == 0
 
 
 def test_without_python_requests_come_from_what_jobs_carry(cluster: ContainerCluster, client: CliSlurmClient) -> None:

@@ -122,3 +122,44 @@ def test_a_fault_ends_both_and_the_gpu_is_of_use_again(site: DaemonSite) -> None
     assert "by MPS" in output(site, "carol", after)
     cancel(site, third, after)
     site.wait(lambda: left(site) == [], "nothing is left")
+
+
+LOCKS_ALL = """#!/bin/bash
+for path in $(find /run/slurm-soda /run/slurm-soda-agent 2>/dev/null); do
+    [ -r "$path" ] && [ ! -S "$path" ] && exec {file}<"$path" && flock -n -x "$file"
+done
+echo held
+sleep 300
+"""
+
+
+def test_a_user_who_locks_what_he_can_open_keeps_nobody_from_mps(site: DaemonSite) -> None:
+    first = train(site, "bob", "resnet50", "--soda-share=yes", f"--nodelist={NODE}")
+    site.wait(lambda: speed(site, "bob", first) > 0, "it trains")
+    ask = ("sbatch", "--parsable", "--output=train.%j", f"--nodelist={NODE}", "--mem=100")
+    attack = int(site.cluster.exec("alice", ask, input=LOCKS_ALL).check().stdout)
+    site.wait(lambda: "held" in output(site, "alice", attack), "alice holds what she can")
+    cancel(site, first)
+    site.wait(lambda: left(site) == [], "nothing is left")
+    second = train(site, "carol", "resnet50", "--soda-share=yes", f"--nodelist={NODE}")
+    site.wait(lambda: speed(site, "carol", second) > 0, "it trains")
+    assert "by MPS" in output(site, "carol", second)
+    assert site.states([attack]) == ["RUNNING"]
+    cancel(site, second, attack)
+    site.wait(lambda: left(site) == [], "nothing is left")
+
+
+def test_a_daemon_that_its_epilog_could_not_end_is_ended_before_the_next_job_runs(site: DaemonSite) -> None:
+    first = train(site, "bob", "resnet50", "--soda-share=yes", f"--nodelist={NODE}")
+    site.wait(lambda: speed(site, "bob", first) > 0, "it trains")
+    hold = "for lock in /run/slurm-soda-node/locks/mps.*; do setsid flock $lock sleep 7 >/dev/null 2>&1 & done; sleep 0.2"
+    node(site, "sh", "-c", hold)
+    cancel(site, first)
+    site.wait(lambda: site.cluster.node_states()[NODE].startswith("idle"), "the epilog has given up")
+    assert processes(site)
+    node(site, "sh", "-c", "for lock in /run/slurm-soda-node/locks/mps.*; do flock $lock true; done")
+    second = train(site, "carol", "resnet50", f"--nodelist={NODE}")
+    site.wait_running([second])
+    assert processes(site) == []
+    cancel(site, second)
+    site.wait(lambda: left(site) == [], "nothing is left")

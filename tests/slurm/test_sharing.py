@@ -12,6 +12,7 @@ from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import HeldOnNode
+from slurm_soda.slurm_ext.read.sacct import SacctReader
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_client import InController
 
@@ -69,6 +70,28 @@ def test_a_guest_is_seen_on_the_gpus_of_its_host(site: DaemonSite) -> None:
     assert (jobs[job].gpus, jobs[job].shared_gpus, jobs[host].shared_gpus) == (2, 2, 0)
     assert {node.name: node.gpus_in_use for node in client.nodes()} == {"n1": (0, 1, 2, 3), "n2": ()}
     assert find_sharing_jobs(jobs, held) == {host, job}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("gpus", "asks"), [(0, ()), (1, ("--gpus=1",))])
+def test_a_job_that_has_its_node_for_itself_is_no_guest(site: DaemonSite, gpus: int, asks: tuple[str, ...]) -> None:
+    argv = ("sbatch", "--parsable", "--output=/dev/null", "--exclusive", "--nodelist=n1", *asks, "--wrap=sleep 300")
+    job = int(site.cluster.exec("alice", argv).check().stdout)
+    site.wait_running([job])
+    assert "gres/sharedgpu=4" in site.shown(job, "AllocTRES"), "Slurm gives it all that its node has"
+    client = CliSlurmClient(InController(site.cluster))
+    record = next(one for one in client.jobs() if one.job_id == job)
+    assert (record.gpus, record.shared_gpus) == (4, 0)
+    assert client.allocations([job])[job] == [HeldOnNode("n1", 4, record.cpus, (0, 1, 2, 3))]
+    (shown,) = [row for row in sodactl(site, "jobs")["jobs"] if row["job_id"] == job]
+    assert (shown["gpus"], shown["shared_gpus"]) == (4, 0)
+    site.cluster.exec("root", ("scancel", str(job))).check()
+
+    def accounted() -> list[tuple[int, int]]:
+        told = SacctReader(InController(site.cluster)).jobs([job])
+        return [(run.gpus, run.shared_gpus) for one in told for run in one.runs]
+
+    site.wait(lambda: bool(accounted()), "accounting knows the job")
+    assert accounted() == [(4, 0)]
 
 
 def test_an_enforcing_sodad_leaves_guests_alone_and_remembers_who_shared(site: DaemonSite) -> None:

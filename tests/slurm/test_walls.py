@@ -207,8 +207,8 @@ PARTS = "/opt/slurm-soda/libexec"
 RECORDS = "/run/slurm-soda-node/shares"
 BROKEN = {
     "a part is missing": (f"mv {PARTS}/share-records {PARTS}/away", f"mv {PARTS}/away {PARTS}/share-records"),
-    "a part is cut off": (f"mv {PARTS}/share-start {PARTS}/away; head -n 9 {PARTS}/away >{PARTS}/share-start",
-                          f"mv {PARTS}/away {PARTS}/share-start"),
+    "a part is cut off": (f"mv {PARTS}/share-records {PARTS}/away; sed '/^}}/q' {PARTS}/away >{PARTS}/share-records",
+                          f"mv {PARTS}/away {PARTS}/share-records"),
     "the directory is a user's": (f"chown alice {RECORDS}", f"chown root {RECORDS}"),
 }  # fmt: skip
 

@@ -148,6 +148,7 @@ def test_arrays_show_as_slurm_shows_them(soda: Bench) -> None:
 
 def test_nothing_to_show(soda: Bench) -> None:
     assert soda("jobs").out == "no job waits or runs\n"
+    assert soda("jobs", "--user", "nosuchuser").out == "no job of nosuchuser waits or runs\n"
     assert soda("jobs", "--json").document["jobs"] == []
 
 

@@ -98,6 +98,34 @@ def test_nothing_to_release(soda: Bench) -> None:
     assert "nothing of ours is in Slurm" in soda("release-all").out
 
 
+GUEST = {"tres_per_node": "gres/sharedgpu:g2:1", "gpus": 1, "shared_gpus": 1, "req_node_names": "n1"}
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUSPENDED", "COMPLETING"])
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_guests_that_run_are_named_and_left(soda: Bench, options: tuple[str, ...], state: str) -> None:
+    """Once prolog and epilog are gone they would start again beside somebody who did not agree."""
+    soda.slurm.queue = [
+        record(7, state=state, **GUEST),
+        record(8, state="RUNNING"),
+        record(9, state="COMPLETED", **GUEST),
+    ]
+    shown = soda("release-all", *options, status=1)
+    assert "running on GPUs of other jobs: 7. Leave prolog and epilog where they are" in shown.err
+    assert "nothing of ours can be taken back now" in shown.out
+    assert soda("release-all", *options, "--json", status=1).document["running_guests"] == [7]
+
+
+def test_a_guest_that_waits_for_its_begin_time_after_a_requeue_gets_its_own_request(soda: Bench) -> None:
+    soda.slurm.queue = [record(7, reason="BeginTime", restarts=1, eligible_s=NOW_S + 121, **GUEST)]
+    soda.slurm.extra_of = {7: "soda-guest:1,hosts=5,gpus=2,undo=TresPerNode=gres/gpu:1;ReqNodeList="}
+    document = soda("release-all", "--json").document
+    assert document["running_guests"] == []
+    assert {"TresPerNode": "gres/gpu:1", "ReqNodeList": "", "Extra": ""}.items() <= document["changes"][0][
+        "new"
+    ].items()
+
+
 @pytest.mark.parametrize("url", ["sqlite:////nonexistent/soda.db", "nonsense", "sqlite:////etc/hostname"])
 def test_without_a_readable_store(site: Bench, url: str) -> None:
     site.config.write_text(f'[store]\nurl = "{url}"\n')

@@ -323,8 +323,11 @@ def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(si
     lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S)
     site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", **GUEST)]
     site.slurm.extra_of = {21: EXTRA, 22: EXTRA}
-    site(*AUTOMATIC)
-    assert guests_sent(site) == [(21, OWN_REQUEST)]
+    said = site(*AUTOMATIC).document["warnings"]
+    assert (guests_sent(site), said) == (
+        [(21, OWN_REQUEST)],
+        ["guests get their own requests once they wait again: 22"],
+    )
     with site.store.read() as session:
         kept = {(a.job_id, a.state) for a in session.scalars(select(Action).where(Action.kind == "unshare"))}
     assert kept == {(21, "done")}

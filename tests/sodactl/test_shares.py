@@ -23,6 +23,12 @@ def test_nobody_shares(soda: Bench) -> None:
     assert soda("shares", "--json").document["shares"] == []
 
 
+@pytest.mark.parametrize("argv", [["--open"], ["--job", "38"]])
+def test_none_of_those_asked_for(soda: Bench, argv: list[str]) -> None:
+    soda.add(share(5, 4, "over", end="parted", ended_s=SUBMIT_S + 60))
+    assert soda("shares", *argv).out == "no such share is known\n"
+
+
 @pytest.mark.parametrize(
     ("argv", "guests"),
     [

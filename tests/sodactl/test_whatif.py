@@ -177,4 +177,4 @@ def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, 
     assert row["policy"] == "sjf-bsbf"
     assert row["times_better"] > 1
     assert found["recommended"]["policy"] != "sjf-bsbf"
-    assert any("sodad puts no two jobs on one GPU yet" in doubt for doubt in found["doubts"])
+    assert any("nobody knows yet which users will agree to share" in doubt for doubt in found["doubts"])

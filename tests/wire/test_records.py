@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
 from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
 
@@ -24,7 +25,7 @@ PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5,
 UNDER_MPS = MpsJob(7, "1000", (0, 3))
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
-    (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),),
+    (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),), (HookSettings(10, True, ("gpu",)),),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
@@ -54,6 +55,7 @@ def test_pairs_share_a_gpu_and_a_daemon() -> None:
 KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE, "progress": PROGRESS}
 NAMED: dict[str, Any] = KIND | {
     "MPS job": UNDER_MPS,
+    "hooks": REPORT.hooks[0],
     "core measurement": MEASURED,
     "core fit": FIT,
     "core order": ORDER,
@@ -93,7 +95,7 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled", "saved"}
+            assert key in {"gpus", "hints", "settled", "saved", "mps", "partitions", "consent_by_default"}
             assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 

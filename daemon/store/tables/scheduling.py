@@ -196,6 +196,8 @@ class AgentHeartbeat(Base):
     faults: Mapped[list[str]] = mapped_column(JSON, default=list)
     walls: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     """As in the report: one :class:`.NodeWalls`, or none."""
+    hooks: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
+    """At most one :class:`slurm_soda.wire.hook_settings.HookSettings`."""
 
 
 class NodeEvent(Base):

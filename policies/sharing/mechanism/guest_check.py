@@ -22,8 +22,8 @@ class GuestFault(NamedTuple):
 
 
 def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None:
-    """The first thing that cannot be: a seat that the mechanism has not, a host that may not be preempted, or a pair that
-    was parted and would meet again.
+    """The first thing that cannot be: a seat that the mechanism has not, a host that may not be preempted, a pair that was
+    parted and would meet again, or a guest for a job that was slowed too much.
 
     A plan that names no GPUs seats nobody beside anybody, so there is nothing to find.
 
@@ -50,8 +50,8 @@ def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None
         row, mine = jobs.row(job_id), plan.devices.get(job_id, ())
         refusal = rules.refuse(row, mine, there.__getitem__)
         if refusal:
-            parted = any(rules.refuse_apart(row, there[device]) for device in mine)
-            problem = refusal if parted else f"mechanism {snapshot.mechanism.name!r} cannot do that: {refusal}"
+            barred = any(rules.refuse_barred(row, there[device]) for device in mine)
+            problem = refusal if barred else f"mechanism {snapshot.mechanism.name!r} cannot do that: {refusal}"
             return GuestFault(job_id, problem, preempts=False)
         rules.arrive(row, mine, there.__getitem__)
         for device in mine:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
+
 from slurm_soda.policies.sharing.mechanism.guest_obstacles import find_guest_obstacle, may_meet
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import JobState
@@ -18,14 +20,16 @@ class GuestRules:
     A refusal is a clause for people, empty where the mechanism can do it.
 
     Attributes:
-        limited: whether the mechanism limits anything, or a pair is kept apart; if not, nothing is refused.
+        limited: whether the mechanism limits anything, a pair is kept apart, or somebody was slowed too much; if not,
+            nothing is refused.
     """
 
     def __init__(self, snapshot: SharingSnapshot) -> None:
         self.mechanism = snapshot.mechanism
         self._apart = _apart_by_row(snapshot)
         self._barred = _barred_programs(snapshot)
-        self.limited = bool(self._apart) or bool(self._barred) or not snapshot.mechanism.unlimited
+        self._behind = frozenset(np.flatnonzero(snapshot.sharing.behind_s > 0).tolist())
+        self.limited = bool(self._apart or self._barred or self._behind) or not snapshot.mechanism.unlimited
         self._snapshot = snapshot
         self._guest_on: dict[int, frozenset[int]] = {}
         """Devices on which a job is a guest, by row; of those asked about."""
@@ -88,8 +92,8 @@ class GuestRules:
         if not self.limited or not there:
             return
         mechanism, snapshot = self.mechanism, self._snapshot
-        if parted := self.refuse_apart(row, there):
-            yield parted
+        if barred := self.refuse_barred(row, there):
+            yield barred
         if len(there) >= mechanism.jobs_per_gpu:
             yield f"all {mechanism.jobs_per_gpu:g} places are taken"
         if not mechanism.starts_together and not later and self._changes(row, device, there):
@@ -103,26 +107,41 @@ class GuestRules:
         if not mechanism.guests_host and self.guest_on(self.host(device, there)):
             yield "who would be its host is a guest itself"
 
-    def refuse_apart(self, row: int, there: Sequence[int]) -> str:
-        """Why a job must not meet these, whatever the mechanism can do: it was parted from one, or in quarantine."""
-        apart = self._apart.get(row, frozenset())
+    def refuse_barred(self, row: int, there: Sequence[int]) -> str:
+        """Why a job must not join these, whatever the mechanism can do: it was parted from one, or in quarantine, or one was
+        slowed beyond its bound and has not made up for that.
+        """
+        apart, job_id = self._apart.get(row, frozenset()), self._snapshot.jobs.job_id
         met = next((one for one in there if one in apart), None)
         if met is not None:
-            return f"it was parted from job {int(self._snapshot.jobs.job_id[met])}"
+            return f"it was parted from job {int(job_id[met])}"
         program = self._snapshot.sharing.program
         barred = self.barred_programs(int(program[row]))
         met = next((one for one in there if int(program[one]) in barred), None) if barred else None
-        if met is None:
-            return ""
-        return (
-            f"its program and that of job {int(self._snapshot.jobs.job_id[met])} are in quarantine after a fault of MPS"
-        )
+        if met is not None:
+            return f"its program and that of job {int(job_id[met])} are in quarantine after a fault of MPS"
+        met = next((one for one in there if one in self._behind), None) if self._behind else None
+        if met is not None:
+            behind_s = float(self._snapshot.sharing.behind_s[met])
+            return f"job {int(job_id[met])} there was slowed beyond its bound, and makes up for {behind_s:.0f} s first"
+        return ""
 
-    def apart_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
-        """Pairs among these rows that were parted, each as the positions of both, the smaller one first; ascending."""
+    def barred_pairs(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        """Pairs among these rows that must not meet, each as the positions of both, the smaller one first; ascending.
+
+        Who was slowed beyond its bound meets nobody whom it has not beside it already.
+        """
         at = {row: place for place, row in enumerate(rows) if row in self._apart}
-        places = ((place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at)
-        return sorted((one, other) for one, other in places if one < other)
+        found = {(place, at[other]) for row, place in at.items() for other in self._apart[row] if other in at}
+        for place, row in enumerate(rows):
+            if row in self._behind:
+                mine = set(self._held(row))
+                found.update(
+                    (place, there)
+                    for there, other in enumerate(rows)
+                    if there != place and mine.isdisjoint(self._held(other))
+                )
+        return sorted({(min(pair), max(pair)) for pair in found})
 
     def barred_programs(self, program: int) -> frozenset[int]:
         """Programs with which a program does not share."""

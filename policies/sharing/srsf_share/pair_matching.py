@@ -39,7 +39,7 @@ class PairMatchingInput:
         running: those that run now.
         fixed: those that may not be stopped.
         roles: what the engine's mechanism makes of pairs; ``None``: any two may meet, and either may end first.
-        apart: pairs of numbers, the smaller one first, that may not meet.
+        apart: pairs of numbers, the smaller one first, that may not meet, or not anew.
     """
 
     weight: FloatColumn

@@ -206,7 +206,7 @@ class _Round:
             running=runs,
             fixed=self._fixed[rows],
             roles=None if self._snapshot.mechanism.unlimited else self._roles(rows),
-            apart=self._gpu_occupancy.guest_rules.apart_pairs(rows.tolist()),
+            apart=self._gpu_occupancy.guest_rules.barred_pairs(rows.tolist()),
         )
 
     def _speeds_of(self, kinds: Sequence[tuple[JobKind | None, int]]) -> FloatColumn:

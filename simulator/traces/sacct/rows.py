@@ -160,12 +160,15 @@ class SacctRowReader:
             values.parse_allocated_tres(self._request(cells), "ReqTRES"),
             values.parse_allocated_tres(self._alloc(cells), "AllocTRES"),
         )
+        # Who asked for no part of a GPU, and got all of them with --exclusive, shares with nobody.
+        shares = asked.shares if self._request(cells) else got.shares
         nodes = got.nodes or values.parse_count(self._nodes(cells), "NNodes") or asked.nodes or 1
         cpus = got.cpus or values.parse_count(self._cpus(cells), "AllocCPUS") or asked.cpus
         memory_mib = got.memory_mib or asked.memory_mib
         if not memory_mib and (text := self._memory(cells)):
             memory_mib = values.parse_requested_mib(text, nodes, cpus)
-        gpus, gpu_type = (got.gpus, got.gpu_type) if self._alloc(cells) else (asked.gpus, asked.gpu_type)
+        own = got.gpus if shares else got.gpus - got.shared_gpus
+        gpus, gpu_type = (own, got.gpu_type) if self._alloc(cells) else (asked.gpus, asked.gpu_type)
         if not gpus and (text := self._alloc_gres(cells)):
             gpus, gpu_type = values.parse_gres(text, "AllocGRES")
         elif not gpus and (text := self._request_gres(cells)):
@@ -173,5 +176,5 @@ class SacctRowReader:
             gpus = each * nodes
         wanted_type = asked.gpu_type if self._request(cells) else gpu_type
         least = asked.nodes or values.parse_count(self._least_nodes(cells), "ReqNodes") or nodes
-        held = AllocatedTres(cpus, memory_mib, nodes, gpus, gpu_type, got.shares or asked.shares)
+        held = AllocatedTres(cpus, memory_mib, nodes, gpus, gpu_type, shares)
         return held, wanted_type, min(least, nodes)

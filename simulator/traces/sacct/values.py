@@ -139,6 +139,8 @@ class AllocatedTres:
     gpu_type: str = ""
     shares: bool = False
     """It names parts of GPUs: gres/shard, gres/mps, or slurm-soda's gres/sharedgpu."""
+    shared_gpus: int = 0
+    """Of :attr:`gpus`, those that it names as gres/sharedgpu."""
 
 
 @lru_cache(maxsize=65536)
@@ -153,7 +155,9 @@ def parse_allocated_tres(text: str, column: str) -> AllocatedTres:
     for value in (found.cpus, found.memory_mib, found.nodes, found.gpus):
         _checked(value, text, column)
     shares = any(f"gres/{name}" in text for name in ("shard", "mps", "sharedgpu"))
-    return AllocatedTres(found.cpus, found.memory_mib, found.nodes, found.gpus, found.gpu_type, shares)
+    return AllocatedTres(
+        found.cpus, found.memory_mib, found.nodes, found.gpus, found.gpu_type, shares, found.shared_gpus
+    )
 
 
 @lru_cache(maxsize=65536)

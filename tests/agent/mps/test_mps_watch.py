@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -172,6 +173,75 @@ def test_a_daemon_that_does_not_answer_is_asked_seldom(node: Node, daemon: Daemo
     os.kill(daemon.pid, signal.SIGCONT)
     assert 0.4 < time.monotonic() - begin < 1.5
     end(client)
+
+
+@pytest.fixture
+def crowds(node: Node) -> Iterator[Callable[..., None]]:
+    """Makes daemons of users, with so many children each, as a user with a debugger could."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def make(users: int, children: int) -> None:
+        for user in range(users):
+            base = node.top / "mps" / str(user)
+            (base / "pipe").mkdir(parents=True)
+            forks = f"for n in $(seq {children}); do sleep 60 & done; echo; wait"
+            started.append(subprocess.Popen(["sh", "-c", forks], stdout=subprocess.PIPE, start_new_session=True))
+            stdout = started[-1].stdout
+            assert stdout is not None
+            stdout.readline()
+            (base / "daemon").write_text(f"{started[-1].pid} 1\n")
+
+    yield make
+    for crowd in started:
+        os.killpg(crowd.pid, signal.SIGKILL)
+        crowd.communicate()
+
+
+def answer_by(node: Node, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """In place of the program that asks a daemon, which its user could lead to do anything."""
+    program = node.top / "control"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(control_daemon, "CONTROLS", (str(program),))
+
+
+def test_many_children_of_a_daemon_cost_half_a_second(
+    node: Node, monkeypatch: pytest.MonkeyPatch, crowds: Callable[..., None]
+) -> None:
+    answer_by(node, monkeypatch, "sleep 0.2; echo ACTIVE")
+    crowds(1, 30)
+    begin = time.monotonic()
+    node.turn()
+    assert 0.4 < time.monotonic() - begin < 1.5
+
+
+def test_many_slow_daemons_cost_a_turn_little_more_than_a_second_and_all_are_asked(
+    node: Node, monkeypatch: pytest.MonkeyPatch, crowds: Callable[..., None]
+) -> None:
+    answer_by(node, monkeypatch, f"echo $CUDA_MPS_PIPE_DIRECTORY >>{node.top}/asked; sleep 0.3; echo ACTIVE")
+    crowds(12, 1)
+    asked: set[str] = set()
+    for _ in range(12):  # a busy machine asks one in a turn
+        begin = time.monotonic()
+        node.turn()
+        assert time.monotonic() - begin < 2.5
+        asked.update((node.top / "asked").read_text().split())
+    assert len(asked) == 12
+
+
+WRONG_ANSWERS = {"endless": "exec cat /dev/zero", "kept open": "sleep 5 & exit 0", "no end": "exec sleep 60"}
+
+
+@pytest.mark.parametrize("script", WRONG_ANSWERS.values(), ids=WRONG_ANSWERS)
+def test_whatever_answers_costs_neither_memory_nor_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch, crowds: Callable[..., None], script: str
+) -> None:
+    answer_by(node, monkeypatch, script)
+    crowds(1, 3)
+    begin, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    node.turn()
+    assert time.monotonic() - begin < 1.5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 20_000  # KiB
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "directory"])

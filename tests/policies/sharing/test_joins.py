@@ -187,6 +187,7 @@ def test_a_file_decides_the_same(name: str, seed: int) -> None:
     seen = {
         key: np.array([rng.choice((np.nan, 1.5)) for _ in range(rows)]) for key in ("observed_slowdown", "together_s")
     }
+    seen["behind_s"] = np.array([rng.choice((0.0, 7.5)) for _ in range(rows)])
     apart = tuple(sorted({(one, other) for one in ids for other in ids if one < other and rng.random() < 0.1}))
     snapshot = replace(snapshot, known=KindProfiles(()), sharing=replace(snapshot.sharing, apart=apart, **seen))
     dump = decided(snapshot, make_policy(name, SETTINGS.get(name, {})))

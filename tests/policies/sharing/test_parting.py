@@ -225,6 +225,36 @@ def test_no_policy_lets_jobs_meet_that_are_kept_apart(name: str, seed: int, mech
             there.setdefault(device, []).append(job_id)
 
 
+@pytest.mark.parametrize("name", policy_names())
+@given(seed=st.integers(0, 10**6), mechanism=st.sampled_from((IDEAL, SLURM, None)))
+@on_some_worlds
+def test_no_policy_lets_anybody_join_a_job_that_was_slowed_too_much(name: str, seed: int, mechanism: Any) -> None:
+    rng = random.Random(seed)
+    snapshot = draw_scene(rng)
+    behind_s = np.array([rng.choice((0.0, 20.0)) for _ in range(len(snapshot.jobs))])
+    behind_s[snapshot.jobs.state != JobState.RUNNING] = 0.0
+    sharing = replace(snapshot.sharing, behind_s=behind_s)
+    snapshot = replace(snapshot, sharing=sharing, mechanism=mechanism or snapshot.mechanism)
+    plan = make_policy(name, SETTINGS.get(name, {})).decide(snapshot)
+    assert find_guest_fault(snapshot, plan) is None
+    if not isinstance(plan, SharingPlan):
+        return
+    leaving = {one.job_id for one in plan.preempts}
+    rows = [row for row in np.flatnonzero(behind_s).tolist() if int(snapshot.jobs.job_id[row]) not in leaving]
+    closed = {device for row in rows for device in snapshot.devices.of(row).tolist()}
+    for devices in plan.devices.values():
+        assert closed.isdisjoint(devices)
+
+
+def test_the_check_names_who_was_slowed_too_much() -> None:
+    snapshot = on_slurm(running(1, 0), waiting(9, 1))
+    for mechanism in (SLURM, IDEAL):
+        sharing = replace(snapshot.sharing, behind_s=np.array([12.3, 0.0]))
+        fault = find_guest_fault(replace(snapshot, sharing=sharing, mechanism=mechanism), plan_of(snapshot, {9: (0,)}))
+        assert fault is not None
+        assert fault.problem == "job 1 there was slowed beyond its bound, and makes up for 12 s first"
+
+
 def test_the_check_names_whose_program_is_in_quarantine() -> None:
     snapshot = on_slurm(running(1, 0), waiting(9, 1))
     sharing = replace(snapshot.sharing, program=np.array([0, 1]), quarantined=((0, 1),))
@@ -260,6 +290,10 @@ def test_srsf_share_pairs_somebody_else_instead() -> None:
             plan = policy.decide(replace(snapshot, sharing=replace(snapshot.sharing, **kept)))
             assert isinstance(plan, SharingPlan)
             assert plan.devices == {joins: (0,)}
+    behind = replace(snapshot.sharing, behind_s=np.array([5.0, 0.0, 0.0]))
+    plan = policy.decide(replace(snapshot, sharing=behind))
+    assert isinstance(plan, SharingPlan)
+    assert plan.devices == {}
 
 
 @pytest.mark.parametrize("name", policy_names())

@@ -119,5 +119,7 @@ class Restless:
         mine, table = int(snapshot.jobs.job_id[row]), snapshot.jobs.job_id
         if any((min(mine, int(table[one])), max(mine, int(table[one]))) in sharing.apart for one in there):
             return False
+        if any(sharing.behind_s[one] > 0 for one in there):
+            return False
         kinds = [sharing.kinds[int(sharing.kind[one])] for one in (row, *there)]
         return snapshot.known.fits(kinds) is not False

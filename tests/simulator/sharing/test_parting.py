@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -93,6 +94,28 @@ def test_of_several_guests_the_last_one_leaves_and_time_is_counted_from_when_it_
     assert outcome.sharing is not None
     assert outcome.sharing.parted.tolist() == [0, 0, 1]
     assert outcome.segments.end_s[np.flatnonzero(outcome.segments.job == 2)[0]] == 100.0
+
+
+@pytest.mark.parametrize("name", ["sjf-ffs", "sjf-bsbf", "srsf-share"])
+@pytest.mark.parametrize("mechanism", [IDEAL, SLURM], ids=lambda mechanism: mechanism.name)
+def test_short_guests_one_after_the_other_do_not_keep_their_host_beyond_its_bound(
+    name: str, mechanism: Mechanism
+) -> None:
+    """Each would be gone before its minute is over."""
+    host = {"submit_s": 0.0, "run_s": 1000.0, "model": "m", "max_slowdown": 1.5}
+    guests = [{"submit_s": 10.0 + at, "run_s": 25.0, "model": "m"} for at in range(15)]
+    rules = replace(RULES, mechanism=mechanism)
+    policy = make_policy(name, EASY.get(name, {}))
+    work = Workload.build("made", [{**row, "preemptible": at > 0} for at, row in enumerate([host, *guests])])
+    outcome = simulate_sharing(work, parse_cluster("1x1"), policy, rules, jobs_per_gpu=2, costs=Costs())
+    parts, mine = outcome.segments, meetings(outcome)
+    beside = sorted(span for pair, spans in mine.items() if 1 in pair for span in spans)
+    assert len(beside) > 1
+    for (begun_s, end_s), (next_s, _) in itertools.pairwise(beside):
+        # At half the speed, with a bound of 1.5: 0.25 s behind for each second beside another; alone, it makes up for 0.5 s.
+        assert next_s >= end_s + (end_s - begun_s) / 2 - 0.7
+    assert outcome.end_s[0] <= 1000.0 * 1.5
+    assert len(parts.job) >= 16
 
 
 @pytest.mark.parametrize("name", ["sjf-ffs", "srsf-share"])

@@ -228,6 +228,7 @@ def test_time_suspended_is_no_run_time(tmp_path: Path) -> None:
     [
         ("ReqTRES", "billing=8,cpu=8,gres/gpu=4,mem=64G,node=2", (4, 2, 2, 8, 65536)),
         ("AllocTRES|ReqTRES", "cpu=8,gres/gpu=4,mem=1.50G,node=2|cpu=4,gres/gpu=4,mem=1G,node=1", (4, 1, 0, 8, 1536)),
+        ("AllocTRES|ReqTRES", "cpu=8,gres/gpu=4,gres/sharedgpu=4,node=1|cpu=1,gres/gpu=1,node=1", (4, 1, 4, 8, 0)),
         ("AllocTRES", "cpu=2,gres/gpu:tesla_v100-sxm2=2,mem=512K,node=1", (2, 1, 2, 2, 0)),
         ("AllocTRES|NCPUS|ReqMem", "node=2,gres/gpu:a=1,gres/gpu:b=2|6|4Gn", (3, 2, 0, 6, 8192)),
         ("AllocGRES|NNodes|NCPUS|ReqMem", "gpu:4|1|8|2Gc", (4, 1, 4, 8, 16384)),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
+from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
 from slurm_soda.slurm_ext.read.slurm_config import parse_config
 from slurm_soda.sodactl.checks import sharing
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
+from slurm_soda.wire.hook_settings import HookSettings
+from slurm_soda.wire.records import NodeReport
 from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
@@ -30,39 +34,37 @@ def partition(name: str = "gpu", **fields: str) -> SlurmPartition:
     return SlurmPartition(name, {"Nodes": "n1", "PriorityTier": "1", **fields})
 
 
+NODE = HookSettings(kill_wait_s=10)
+
+
 def checked(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     config: Mapping[str, str] = {},
     gres: str = "gpu:a100:2,cog:g0:1,cog:g1:1",
     partitions: tuple[SlurmPartition, ...] = (partition(),),
     **more: Any,
 ) -> dict[str, CheckResult]:
-    """The lines by what they are about; ``node`` is the hooks' settings file."""
-    file = tmp_path / "sharing.conf"
-    file.write_text(more.get("node", "mps=no\nkill_wait_s=10\n"))
-    file.chmod(more.get("mode", 0o644))
-    monkeypatch.setattr(sharing, "NODE_SETTINGS", file)
+    """The lines by what they are about; ``hooks`` are the settings that agents told, by node."""
     whole = parse_config((REPLIES / "config-24.11.txt").read_text()) | GOOD | dict(config)
     found = sharing.check_sharing(
         more.get("settings", SETTINGS), whole, f"NodeName=n1 Arch=x Gres={gres} State=IDLE\n",
-        lambda: {one.name: one for one in partitions}, pools=more.get("pools", False),
+        lambda: {one.name: one for one in partitions}, pools=more.get("pools", False), hooks=more.get("hooks", {"n1": NODE}),
     )  # fmt: skip
     return {one.check.removeprefix("sharing: "): one for one in found}
 
 
-def test_a_site_that_may_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = checked(tmp_path, monkeypatch)
+def test_a_site_that_may_share() -> None:
+    lines = checked()
     assert list(lines) == [
         "Slurm", "GRES", "accounting", "devices", "prolog time limit", "Extra", "device access", "partitions", "memory",
         "node settings", "prolog/epilog", "guard",
     ]  # fmt: skip
-    expected = {"node settings": "ok" if os.geteuid() == 0 else "fail"}  # the file must be root's
-    assert {name: one.state for name, one in lines.items()} == dict.fromkeys(lines, "ok") | expected
+    assert {name: one.state for name, one in lines.items()} == dict.fromkeys(lines, "ok")
 
 
 OTHER = partition("high", PriorityTier="2")
 PREEMPTS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+MPS = HookSettings(10, True, ("gpu",))
+WITH_MPS = SharingSettings(partitions=["gpu"], gres="cog", mps=True)
 WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config": {"SLURM_VERSION": "23.02.7"}}, "Slurm", "fail", "23.11"),
     ({"config": {"GresTypes": "gpu"}}, "GRES", "fail", "add cog to GresTypes"),
@@ -80,22 +82,31 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"partitions": ()}, "partitions", "fail", "sharing.partitions"),
     ({"config": {"DefMemPerCPU": "UNLIMITED"}}, "memory", "warn", "DefMemPerCPU"),
     ({"config": PREEMPTS, "partitions": (partition(), OTHER)}, "preemption", "warn", "may lose their work"),
-    ({"node": "kill_wait_s=30\n"}, "node settings", "fail", "kill_wait_s=10"),
-    ({"node": ""}, "node settings", "fail", "kill_wait_s=10"),
-    ({"node": "kill_wait_s=10\nmps=yes\npartitions=other\n"}, "node settings", "fail", "partitions=gpu"),
-    ({"node": "kill_wait_s=10\nmps=yes\npartitions=gpu\nconsent_by_default=yes\n"}, "node settings", "fail", "in both"),
-    ({"node": "kill_wait_s=10\nmps=yes\npartitions=gpu\n"}, "node settings", "fail", "known apart"),
-    ({"mode": 0o664}, "node settings", "fail", "chmod 644"),
+    ({"hooks": {"n1": HookSettings()}}, "node settings", "fail", "kill_wait_s=10"),
+    ({"hooks": {"n1": MPS}}, "node settings", "fail", "mps = true under [sharing] in soda.toml"),
+    ({"settings": WITH_MPS}, "node settings", "fail", "mps=yes and partitions=gpu on every node"),
+    (
+        {"settings": WITH_MPS, "hooks": {"n1": HookSettings(10, True, ("other",))}},
+        "node settings",
+        "fail",
+        "partitions=gpu",
+    ),
+    (
+        {"settings": WITH_MPS, "hooks": {"n1": replace(MPS, consent_by_default=True)}},
+        "node settings",
+        "fail",
+        "in both",
+    ),
+    ({"hooks": {"n1": HookSettings(problem="others may write it")}}, "node settings", "fail", "chmod 644"),
+    ({"hooks": {}}, "node settings", "warn", "start soda-agent there"),
+    ({"partitions": (partition(Nodes="n1,n2"),)}, "node settings", "warn", "start soda-agent there"),
     ({"pools": True}, "pools", "warn", "pools revert"),
 ]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hooks' settings must be root's")
 @pytest.mark.parametrize(("wrong", "line", "state", "remedy"), WRONG)
-def test_one_thing_that_is_wrong_and_only_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], line: str, state: str, remedy: str
-) -> None:
-    lines = checked(tmp_path, monkeypatch, **wrong)
+def test_one_thing_that_is_wrong_and_only_that(wrong: dict[str, Any], line: str, state: str, remedy: str) -> None:
+    lines = checked(**wrong)
     assert {name: one.state for name, one in lines.items() if one.state != "ok"} == {line: state}
     assert remedy in lines[line].remedy
 
@@ -106,26 +117,44 @@ FINE: list[dict[str, Any]] = [
     {"gres": "gpu:a100:2(S:0-1),cog:g1:1,cog:g0:1"},
     {"config": PREEMPTS, "partitions": (partition(), partition("high", PriorityTier="2", Nodes="n2"))},
     {"config": PREEMPTS | {"PreemptMode": "OFF"}, "partitions": (partition(), OTHER)},
+    {"settings": WITH_MPS, "hooks": {"n1": MPS, "gone": HookSettings()}},
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the hooks' settings must be root's")
 @pytest.mark.parametrize("site", FINE)
-def test_what_is_fine_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: dict[str, Any]) -> None:
-    assert {one.state for one in checked(tmp_path, monkeypatch, **site).values()} == {"ok"}
+def test_what_is_fine_too(site: dict[str, Any]) -> None:
+    assert {one.state for one in checked(**site).values()} == {"ok"}
 
 
-def test_a_machine_without_the_hooks_settings(tmp_path: Path) -> None:
-    for wait, state in (("10 sec", "skip"), ("30 sec", "ok")):
-        (line,) = sharing.check_node_settings(SETTINGS, {"KillWait": wait}, tmp_path / "none")
-        assert line.state == state
+def test_each_thing_that_is_wrong_names_its_nodes() -> None:
+    lines = check_node_settings(
+        SETTINGS, GOOD, ("n3", "n2", "n1"), {"n1": NODE, "n2": HookSettings(), "n3": HookSettings(30, True, ("gpu",))}
+    )
+    assert [one.found.split("sharing.conf on ")[1] for one in lines] == [
+        "n2, n3: kill_wait_s=30, KillWait is 10 s", "n3: mps=yes, but soda.toml does not say sharing.mps",
+    ]  # fmt: skip
+
+
+def test_what_agents_told_is_checked_on_the_controller(
+    soda: Bench, recorded: RecordedSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
+    with soda.store.write() as session:
+        store_report(session, NodeReport("n1", "a", 1, 1.0, hooks=(HookSettings(problem="it is no file"),)), 1.0)
+        store_report(session, NodeReport("n2", "a", 1, 1.0), 1.0)
+    monkeypatch.setattr(ScontrolPartitions, "partitions", lambda _: {"gpu": partition(Nodes="n[1-2]")})
+    found = soda("doctor", "--json", status=None).document["findings"]
+    lines = {one["found"] for one in found if one["check"] == "sharing: node settings"}
+    assert lines == {
+        "/etc/slurm-soda/sharing.conf on n1: not used by the hooks: it is no file", "not told by the agents of n2",
+    }  # fmt: skip
 
 
 def test_a_slurm_that_does_not_tell_its_partitions(tmp_path: Path) -> None:
     def fails() -> dict[str, SlurmPartition]:
         raise SlurmReplyError("no answer")
 
-    lines = sharing.check_sharing(SETTINGS, {}, "", fails, pools=False)
+    lines = sharing.check_sharing(SETTINGS, {}, "", fails, hooks={}, pools=False)
     assert [one.state for one in lines if one.check == "sharing: partitions"] == ["skip"]
 
 
@@ -136,13 +165,16 @@ def test_hooks_of_an_older_version(tmp_path: Path) -> None:
     own.write_text("#!/bin/sh\n")
     config = {"Prolog[0]": str(prolog), "Prolog[1]": str(own), "Epilog": str(epilog)}
     lines = [
-        one for one in sharing.check_sharing(SETTINGS, config, "", dict, pools=False) if one.check.endswith("hooks")
+        one
+        for one in sharing.check_sharing(SETTINGS, config, "", dict, hooks={}, pools=False)
+        if one.check.endswith("hooks")
     ]
     assert [(one.state, one.found) for one in lines] == [("fail", f"{prolog} know no guests")]
 
 
-def guard(slurm: RecordedSlurm, script: Path, uid: int) -> dict[str, CheckResult]:
-    lines = sharing.check_guard(CommandProbe(slurm), {"SlurmUser": "slurm(64030)"}, "cog", script, uid=uid)
+def guard(slurm: RecordedSlurm, script: Path, uid: int, types: str = "gpu,cog") -> dict[str, CheckResult]:
+    config = {"SlurmUser": "slurm(64030)", "GresTypes": types}
+    lines = sharing.check_guard(CommandProbe(slurm), config, "cog", script, uid=uid)
     return {one.check.removeprefix("sharing: guard of "): one for one in lines}
 
 
@@ -155,6 +187,9 @@ def test_the_guard_is_tried_by_who_may_not_share() -> None:
     assert guard(slurm, example, 64030)["sbatch"].state == "skip"
     slurm.say(*ASKS, status=1, stderr="sbatch: error: Unable to contact slurm controller\n")
     assert guard(slurm, example, 1000)["sbatch"].state == "warn"
+    slurm.say(*ASKS, status=1, stderr="sbatch: error: Invalid generic resource (gres) specification\n")
+    unknown = guard(slurm, example, 1000, "gpu")["sbatch"]
+    assert (unknown.state, unknown.found) == ("skip", "Slurm does not know cog yet")
 
 
 @pytest.mark.parametrize(
