@@ -215,10 +215,10 @@ class NodeReport:
     """Jobs under NVIDIA MPS now; who is not among them has its GPUs alone or in turns with others."""
     mps_faults: tuple[MpsFault, ...] = ()
     """Seen since the last report that was taken."""
-    walls: tuple[NodeWalls, ...] = ()
-    """At most one; none from an agent that cannot tell."""
     hooks: tuple[HookSettings, ...] = ()
     """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
+    walls: tuple[NodeWalls, ...] = ()
+    """At most one; none from an agent that cannot tell."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -152,7 +152,9 @@ def test_a_user_who_locks_what_he_can_open_keeps_nobody_from_mps(site: DaemonSit
 def test_a_daemon_that_its_epilog_could_not_end_is_ended_before_the_next_job_runs(site: DaemonSite) -> None:
     first = train(site, "bob", "resnet50", "--soda-share=yes", f"--nodelist={NODE}")
     site.wait(lambda: speed(site, "bob", first) > 0, "it trains")
-    hold = "for lock in /run/slurm-soda-node/locks/mps.*; do setsid flock $lock sleep 7 >/dev/null 2>&1 & done; sleep 0.2"
+    hold = (
+        "for lock in /run/slurm-soda-node/locks/mps.*; do setsid flock $lock sleep 7 >/dev/null 2>&1 & done; sleep 0.2"
+    )
     node(site, "sh", "-c", hold)
     cancel(site, first)
     site.wait(lambda: site.cluster.node_states()[NODE].startswith("idle"), "the epilog has given up")
