@@ -65,12 +65,8 @@ def check_sharing(
     yield from _walls(config)
     missing = list(list_missing_guards(config))
     for check in ("prolog/epilog", "guard"):
-        found = [one for one in missing if one.check == check]
-        yield (
-            _result(check, "fail", found[0].found, found[0].remedy)
-            if found
-            else _result(check, "ok", "named in slurm.conf")
-        )
+        lacks = next((one for one in missing if one.check == check), None)
+        yield _result(check, "fail", lacks.found, lacks.remedy) if lacks else _result(check, "ok", "in slurm.conf")
     if why := why_pools_exclude(settings, pools_in_force=pools):
         found, _, remedy = why.partition("; ")
         yield _result("pools", "warn", found, remedy)
