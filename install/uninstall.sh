@@ -66,7 +66,8 @@ done
 for name in $HOOKS; do
     rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
-    ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"
+    case $name in prolog | epilog*) grep -qsi soda "$prefix/libexec/$name" || continue ;; esac
+    rm -f "$prefix/libexec/$name"
 done
 for command in sodactl sodad soda-agent; do
     case $(readlink "$prefix/bin/$command") in "$store"/*) rm -f "$prefix/bin/$command" ;; esac
