@@ -19,6 +19,7 @@ from slurm_soda.daemon.cycle.lease import Lease
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.preemption.former_runs import FormerRuns
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.may_join import JoinChecks
 from slurm_soda.daemon.sharing.open_shares import OpenShares
@@ -75,6 +76,7 @@ class DaemonState:
     cpu_requests: CpuRequestReader
     cpu_fits: CpuFitRecorder
     shares: OpenShares
+    former_runs: FormerRuns
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -95,7 +97,8 @@ class DaemonState:
                 preemptions.refused.note(job_id, restart, at.steady_since(at_s, REFUSALS_FOR_S))
             shares = OpenShares(settings.sharing, context.client, checks)
             shares.recall(session, at, None if before is None else before.shares)
-            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares)
+            former_runs = FormerRuns(context.store) if before is None else before.former_runs
+            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs)
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""

@@ -49,6 +49,11 @@ class SnapshotReader:
             if sharing.partitions:
                 state.shares.manual.read(self._store)
             state.shares.observe(slurm_state.jobs, at, job_cache)
+        with watch("observe.former_runs"):
+            requeued, followed = state.preemptions.requeued, {*state.preemptions.by_job, *state.shares.by_guest}
+            state.former_runs.observe(
+                slurm_state.jobs, slurm_state.nodes, job_cache, followed=followed, requeued=requeued
+            )
         return slurm_state
 
     def snapshot(

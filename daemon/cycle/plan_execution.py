@@ -82,10 +82,11 @@ class PlanExecutor:
         settled = self._settle(slurm_state)
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
         details = slurm_state.waiting or {}
-        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, boot_s=boot_s, details=details)
+        left = state.former_runs.left
+        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details)
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
-        share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions)
+        share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions, left=left)
         # A guest gets its own request back before its wait after a requeue ends.
         steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []

@@ -1,4 +1,4 @@
-"""Lifts of a sodad that lives but completes no cycle: it takes them back itself.
+"""Lifts of a sodad that lives but completes no cycle: it takes them back itself, and so the requests of waiting guests.
 
 Its heartbeat goes on, so nobody else would. Each lift rests on what a cycle saw of Slurm, and that is long past.
 """
@@ -15,6 +15,7 @@ from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store import queries
 from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
+from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 
 LEASES_WITHOUT_CYCLE = 3
@@ -77,9 +78,10 @@ class StaleLifts:
 
     def _changes(self, jobs: Sequence[SlurmJob], since: str) -> list[JobChange]:
         """Of a job whose SiteFactor Slurm does not tell, the last recorded one counts."""
-        shown = release_changes(jobs, site_factors_if_any(self.context.client), now_s=self.context.clock.now_s())
-        changes = [replace(change, reason=f"{since}: lifts end") for change in shown if "SiteFactor" in change.new]
+        shown = release_changes(jobs, site_factors_if_any(self.context.client))
+        changes = [replace(change, reason=f"{since}: lifts end") for change in shown]
         hidden = [change.job_id for change in changes if not change.old]
         with self.context.store.read() as session:
             lifted = queries.recorded_lifts(session, hidden)
-        return [change for change in changes if change.old or change.job_id in lifted]
+        guests, _ = guest_release_changes(self.context.client, jobs, f"{since}: guests get their own requests again")
+        return guests + [change for change in changes if change.old or change.job_id in lifted]

@@ -67,6 +67,11 @@ class ActivePreemptions:
         return sum(p.phase != "released" for p in self.by_job.values())
 
     @property
+    def requeued(self) -> set[int]:
+        """Jobs that Slurm has requeued at our word."""
+        return {p.job_id for p in self.by_job.values() if p.phase in ("requeued", "released")}
+
+    @property
     def leaving(self) -> list[int]:
         """Jobs whose preemption has begun and that may still run."""
         return [p.job_id for p in self.by_job.values() if p.phase in ("signalled", "requeued")]
@@ -83,13 +88,14 @@ class ActivePreemptions:
         at: Instant,
         *,
         may_begin: bool,
+        left: Collection[int] = (),
         boot_s: float = math.inf,
         details: Details = _NO_DETAILS,
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
-        A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``boot_s`` is as in
-        :class:`PreemptionContext`, ``details`` are of the waiting jobs.
+        A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``left`` are jobs
+        whose former run has certainly left, ``boot_s`` is as in :class:`PreemptionContext`, ``details`` are of waiting jobs.
         """
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)
@@ -107,6 +113,7 @@ class ActivePreemptions:
                 active_preemption.job_id in starts,
                 waiting - successors.changed,
                 self.settings.release_after_s,
+                active_preemption.job_id in left,
                 boot_s,
             )
             back = job if is_back(active_preemption, job) else None

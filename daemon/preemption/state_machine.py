@@ -87,6 +87,8 @@ class PreemptionContext:
     waiting: Collection[int]
     """Jobs that could take its places: they wait, and nobody holds them."""
     release_after_s: float
+    left: bool = True
+    """The run that was preempted has certainly left its nodes; see :class:`.former_runs.FormerRuns`."""
     boot_s: float = math.inf
     """When slurmctld was started, in Unix seconds; infinite where that is not known: then no end is too late."""
 
@@ -224,8 +226,10 @@ def _after_requeue(
     if not job.waits_for_begin_time(context.at.now_s):
         unsaved = active_preemption.phase == "released" and context.at.steady_s < active_preemption.deadline_s
         return PreemptionDecision("released" if unsaved else "done")
-    if _left_just_now(job, context.at.now_s):
-        return PreemptionDecision("released" if active_preemption.phase == "released" else "requeued")
+    if not context.left or _left_just_now(job, context.at.now_s):
+        # Where its node went down nobody knows what still runs there: Slurm's own wait goes on.
+        counts = context.left and active_preemption.phase != "released"
+        return PreemptionDecision("requeued" if counts else active_preemption.phase)
     if active_preemption.phase == "released":
         return PreemptionDecision("released", send="start-now", why="Slurm lost the release")
     if why := _release_cause(active_preemption, job, context):

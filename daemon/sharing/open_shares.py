@@ -133,7 +133,7 @@ class OpenShares:
         return replace(snapshot, sharing=sharing)
 
     def advance(
-        self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions
+        self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions, left: Collection[int]
     ) -> tuple[list[ShareStep], list[Share]]:
         """One step of each: what to send, and the shares of which something changed.
 
@@ -141,6 +141,7 @@ class OpenShares:
             slurm_state: as Slurm shows itself.
             acts: sodad enforces; otherwise nobody goes on waiting as a guest.
             preemptions: whose hosts leave, and who is released from its wait after a requeue by them.
+            left: requeued jobs whose former run has certainly left its nodes.
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
@@ -161,6 +162,7 @@ class OpenShares:
                 unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
                 preempted=share.guest in preemptions.by_job,
+                left=share.guest in left,
             )
             decision = decide_share_step(share, seen)
             if self._take_in(share, decision, guest, at):

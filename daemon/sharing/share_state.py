@@ -111,6 +111,8 @@ class SeenShare:
     """Jobs that are about to leave their GPUs."""
     preempted: bool = False
     """The guest itself is: its preemption ends the wait after the requeue."""
+    left: bool = True
+    """The guest's former run has certainly left its nodes (:mod:`slurm_soda.daemon.preemption.former_runs`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def _restored(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     if guest.restarts > share.restart and guest.waits_for_begin_time(seen.now_s) and not seen.preempted:
         if guest.eligible_s - guest.submit_s > MAX_REQUEUE_WAIT_S:
             return _over(share, end, why)
-        ready = not -MIN_RESTART_GAP_S <= seen.now_s - guest.submit_s < MIN_RESTART_GAP_S
+        ready = seen.left and not -MIN_RESTART_GAP_S <= seen.now_s - guest.submit_s < MIN_RESTART_GAP_S
         return ShareDecision("parting", send="start-now" if ready else None, end=end, why=why)
     return _over(share, end, why)
 

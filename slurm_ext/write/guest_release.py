@@ -6,15 +6,19 @@ wait again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
-from slurm_soda.slurm_ext.read.slurm_values import count_shared_gpus
+from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, count_shared_gpus
 from slurm_soda.slurm_ext.sharing.guest_record import is_guest_record, parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, other_gres, request_fields
-from slurm_soda.slurm_ext.write.job_changes import JobChange, earliest_start, restore_change, waits_after_requeue
+from slurm_soda.slurm_ext.write.job_changes import JobChange, restore_change
+
+_SHARED = re.compile(r"(?:^|,)gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]*):g[0-9]+:1(?=,|$)")
 
 
 def running_guests(jobs: Sequence[SlurmJob]) -> list[int]:
@@ -22,44 +26,52 @@ def running_guests(jobs: Sequence[SlurmJob]) -> list[int]:
 
     Without the hooks on the nodes nobody would send them away when their hosts end, nor keep others off their GPUs.
     """
-    return [job.job_id for job in jobs if job.shared_gpus and job.state not in ENDED_STATES | {"PENDING"}]
+    present = (job for job in jobs if job.state not in ENDED_STATES | {"PENDING"})
+    return [job.job_id for job in present if _as_guest(job)[0].shared_gpus]
 
 
 def guest_release_changes(
-    client: SlurmClient, jobs: Sequence[SlurmJob], reason: str, *, gres: str, now_s: float
+    client: SlurmClient, jobs: Sequence[SlurmJob], reason: str
 ) -> tuple[list[JobChange], list[str]]:
     """The changes that restore them, and what is to be said of jobs whose own request is not known, or cannot be read.
 
     Args:
-        client: is asked for the Extra of jobs that wait for shared GPUs, or for GPUs on nodes by name: their owners may have
-            asked for plain GPUs again.
+        client: is asked for the Extra of jobs that wait for shared GPUs, under whatever name, or for GPUs on nodes by name:
+            their owners may have asked for plain GPUs again.
         jobs: all jobs.
         reason: why.
-        gres: the generic resource of guests.
-        now_s: the instant, Unix seconds.
 
     Raises:
         SlurmCommandError: Slurm did not answer.
     """
-    asked = {
-        job.job_id: job
-        for job in jobs
-        if job.state == "PENDING" and (job.shared_gpus or (job.gpus and job.req_node_names)) and not job.array_rest
-    }
+    guests = (_as_guest(job) for job in jobs if job.state == "PENDING" and not job.array_rest)
+    asked = {job.job_id: (job, gres) for job, gres in guests if job.shared_gpus or (job.gpus and job.req_node_names)}
     changes, said = [], []
     for job_id, extra in (client.extras(list(asked)) if asked else {}).items():
-        job = asked[job_id]
+        job, gres = asked[job_id]
         if isinstance(extra, SlurmReplyError):
             said += [f"job {job_id} stays a guest: {extra}"] if job.shared_gpus else []
         elif is_guest_record(extra):
-            start = earliest_start(job, now_s) if waits_after_requeue(job) else ""
             undo, old = checked_undo(job, extra, gres)
             if not old:
                 said.append(
                     f"job {job_id}: its record names no request of its size; it asks for as many plain GPUs now"
                 )
-            changes.append(restore_change(job_id, undo, old, reason, start_time=start))
+            changes.append(restore_change(job_id, undo, old, reason))
     return changes, said
+
+
+def _as_guest(job: SlurmJob) -> tuple[SlurmJob, str]:
+    """A waiting job, with its GPUs by any resource that has a type for each index, and the name of that.
+
+    What ``sharing.gres`` says may not be known here, or be another name by now.
+    """
+    named = _SHARED.search(f"{job.tres_per_node},{job.tres_per_job}")
+    if named is None or job.shared_gpus:
+        return job, named[1] if named else SHARED_GPU_GRES
+    per_node = count_shared_gpus(job.tres_per_node, named[1])
+    shared = per_node * max(1, job.nodes) or count_shared_gpus(job.tres_per_job, named[1])
+    return replace(job, gpus=job.gpus + shared, shared_gpus=shared), named[1]
 
 
 def checked_undo(job: SlurmJob, extra: str, gres: str) -> tuple[Mapping[str, str], Mapping[str, str]]:

@@ -267,9 +267,7 @@ def unshare_change(job_id: int, record: GuestRecord, reason: str) -> JobChange:
     return restore_change(job_id, record.undo, {"Extra": record.encode()}, reason)
 
 
-def restore_change(
-    job_id: int, undo: Mapping[str, str], old: Mapping[str, str], reason: str, *, start_time: str = ""
-) -> JobChange:
+def restore_change(job_id: int, undo: Mapping[str, str], old: Mapping[str, str], reason: str) -> JobChange:
     """One update that takes the record of a waiting guest away and restores these fields.
 
     It goes as root or SlurmUser, so in one piece, past the guard of job_submit.lua: an operator's change of GRES sets no
@@ -280,10 +278,8 @@ def restore_change(
         undo: the fields.
         old: what is known of the present ones.
         reason: why.
-        start_time: ends the wait that Slurm imposes after a requeue (see :func:`earliest_start`); empty leaves it.
     """
-    new = {**undo, "Extra": ""} | ({"StartTime": start_time} if start_time else {})
-    return JobChange(job_id, "unshare", new, old, reason)
+    return JobChange(job_id, "unshare", {**undo, "Extra": ""}, old, reason)
 
 
 def start_now_change(job_id: int, reason: str) -> JobChange:
@@ -313,11 +309,6 @@ def known_change(
     return JobChange(job_id, kind, new, old, reason)
 
 
-def earliest_start(job: SlurmJob, now_s: float) -> str:
-    """The earliest safe start of a requeued job, in Slurm's words; its submit time is that of the requeue."""
-    return "now" if now_s >= job.submit_s + MIN_RESTART_GAP_S else f"now+{int(MIN_RESTART_GAP_S)}"
-
-
 MIN_RESTART_GAP_S = 2.0
 """Least time between a requeue and a new start. A node turns away credentials that are not at least a second younger than
 the end of the job's last run there, both in whole seconds ("Job credential revoked"), and Slurm then fails the job. The
@@ -327,21 +318,15 @@ MAX_REQUEUE_WAIT_S = 180.0
 """Slurm lets a requeued job wait about 121 s from the requeue, its new submit time; a later begin time is the user's own."""
 
 
-def waits_after_requeue(job: SlurmJob) -> bool:
-    """Whether this waiting job waits because Slurm requeued it, and for nothing else."""
-    return job.reason == "BeginTime" and job.restarts > 0 and job.eligible_s - job.submit_s <= MAX_REQUEUE_WAIT_S
-
-
-def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *, now_s: float) -> list[JobChange]:
+def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int]) -> list[JobChange]:
     """Everything of ours that Slurm still shows, taken back: needs no daemon and no store.
 
-    SiteFactors go to 0, also where Slurm does not tell them (held jobs, jobs before their begin time); jobs that wait out a
-    requeue may start at once. We never hold a job, so no hold is touched.
+    SiteFactors go to 0, also where Slurm does not tell them (held jobs, jobs before their begin time). We never hold a job,
+    so no hold is touched; nor is Slurm's wait after a requeue ended, as nobody here knows whether the former run has left.
 
     Args:
         jobs: all jobs.
         site_factors: as :meth:`SlurmClient.site_factors` gives them.
-        now_s: the instant, Unix seconds.
     """
     changes = []
     for job in jobs:
@@ -352,15 +337,5 @@ def release_changes(jobs: Sequence[SlurmJob], site_factors: Mapping[int, int], *
             old = {} if factor is None else {"SiteFactor": str(factor)}
             changes.append(
                 JobChange(job.job_id, "release", {"SiteFactor": "0"}, old, "release-all: Slurm's own order again")
-            )
-        if waits_after_requeue(job):
-            changes.append(
-                JobChange(
-                    job.job_id,
-                    "release",
-                    {"StartTime": earliest_start(job, now_s)},
-                    {},
-                    "release-all: the wait after a requeue ends",
-                )
             )
     return changes

@@ -15,9 +15,11 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
+from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
@@ -32,6 +34,7 @@ from slurm_soda.wire.hook_settings import HookSettings
 MAX_CLOCK_OFFSET_S = 5.0
 """A node's clock may differ this much from the controller's; the start of a prolog already takes a second or two."""
 
+_TIMER = "sodad-expiry.timer"
 _START = f"systemctl start sodad; if it does not stay: {SODADS_WORDS}"
 
 MIN_FREE_MIB = 64
@@ -126,6 +129,9 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
         remedy = "mend that; sodad goes on by itself. Its log: journalctl -u sodad"
         return CheckResult("sodad", "fail", f"alive, but no cycle ({beat}): {stall}", remedy)
     if not is_daemon_alive(session, epoch, site):
+        if guests := _guests_of_nobody(site):
+            found = f"not running ({beat}), nor is {_TIMER}: nobody restores guests {output.format_first(guests)}"
+            return CheckResult("sodad", "fail", found, f"systemctl start {_TIMER}, until no guest is left; {_START}")
         return CheckResult("sodad", "fail", f"not running ({beat})", f"{_START}; Slurm schedules alone meanwhile")
     last = next(iter(queries.recent_cycles(session, 1)), None)
     if last is not None and last.error:
@@ -133,6 +139,15 @@ def check_daemon(session: Session, site: SiteAccess) -> CheckResult:
             "sodad", "fail", f"its last cycle failed: {last.error}", "fix that; sodad tries again by itself"
         )
     return CheckResult("sodad", "ok", beat)
+
+
+def _guests_of_nobody(site: SiteAccess) -> list[int]:
+    """Guests that nobody gives their own requests again, where no sodad lives; none where systemd does not tell."""
+    if CommandProbe(site.context.runner()).run("systemctl", "is-active", _TIMER).stdout.strip() != b"inactive":
+        return []
+    with suppress(SlurmError):
+        return [job.job_id for job in site.slurm().jobs() if job.shared_gpus and job.state not in ENDED_STATES]
+    return []
 
 
 def check_preemptions(session: Session, site: SiteAccess) -> CheckResult:

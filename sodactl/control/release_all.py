@@ -54,9 +54,9 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
 
     Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
     one), gives waiting guests on GPUs of others their own requests again (by what their jobs carry, without the store too),
-    ends the wait of jobs that slurm-soda requeued, and restores requests for cores that it changed, unless someone
-    changed them since. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a running
-    sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
+    and restores requests for cores that it changed, unless someone changed them since. The two minutes that Slurm makes a
+    requeued job wait stay. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a
+    running sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
     Names guests that run: they get their own requests once they wait again, and until then prolog and epilog must stay.
     Holds stay as they are: slurm-soda never holds a job, so each was set by a user or an admin.
     First the mode is set to observe, so that a running sodad does not make the same changes again, and its last changes
@@ -158,12 +158,9 @@ class _Run:
         submit_s = manual_changes.first_submit_times(self.store, reading.jobs)
         wanted = [
             ManualChange(change, submit_s[change.job_id])
-            for change in job_changes.release_changes(reading.jobs, reading.site_factors, now_s=self.site.now_s())
+            for change in job_changes.release_changes(reading.jobs, reading.site_factors)
         ]
-        # Requests first: a job whose wait ends shall start with what its user asked for.
-        guests, said = guest_release_changes(
-            self.client, reading.jobs, "release-all", gres=self.site.settings.sharing.gres, now_s=self.site.now_s()
-        )
+        guests, said = guest_release_changes(self.client, reading.jobs, "release-all")
         self.warnings += said
         wanted = [ManualChange(change, submit_s[change.job_id]) for change in guests] + wanted
         wanted = [entry for entry in self._changes_by_store(reading) + wanted if not self._taken(entry.change)]

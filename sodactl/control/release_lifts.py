@@ -143,8 +143,8 @@ class _Release:
     def _pass(self, *, first: bool) -> int:
         """Take back what Slurm shows now; how many changes that were."""
         jobs = self.client.jobs()
-        shown = release_changes(jobs, site_factors_if_any(self.client), now_s=self.site.now_s())
-        changes = [replace(change, reason=_REASON) for change in shown if "SiteFactor" in change.new]
+        shown = release_changes(jobs, site_factors_if_any(self.client))
+        changes = [replace(change, reason=_REASON) for change in shown]
         # Slurm does not tell the SiteFactor of a job that is held, and neither that it was reset.
         unknown = [change for change in changes if not change.old]
         changes = [change for change in changes if change.old] + (self._once_lifted(unknown) if first else [])
@@ -160,8 +160,7 @@ class _Release:
 
     def _guests(self, jobs: Sequence[SlurmJob]) -> list[JobChange]:
         """Slurm alone tells of them."""
-        gres, now_s = self.site.settings.sharing.gres, self.site.now_s()
-        changes, said = guest_release_changes(self.client, jobs, _REASON, gres=gres, now_s=now_s)
+        changes, said = guest_release_changes(self.client, jobs, _REASON)
         self.warnings += [line for line in said if line not in self.warnings]
         return changes
 

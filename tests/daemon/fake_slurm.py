@@ -337,6 +337,11 @@ class FakeSlurm:
         job.done_s += now_s - job.start_s
         job.state, job.completing_until_s = "COMPLETING", self.clock.elapsed_s() + self.completing_s
 
+    def fail_node(self, job_id: int) -> None:
+        """The job's node is set down, and is back at once: the job waits again without a COMPLETING phase."""
+        self.all[job_id].restarts += 1
+        self._left(self.all[job_id])
+
     def boot_s(self) -> float:
         return self.started_s
 

@@ -173,7 +173,7 @@ def test_release_all_takes_the_place_in_line_back(slurm: PoolSlurm, fresh_store:
     slurm.submit_cpu(2, priority=500).reason = "Resources"
     look(slurm, sodad, 4)
     assert slurm.all[1].site_factor > 0
-    apply_changes(slurm, release_changes(slurm.jobs(), slurm.site_factors(), now_s=slurm.clock.now_s()))
+    apply_changes(slurm, release_changes(slurm.jobs(), slurm.site_factors()))
     assert slurm.all[1].site_factor == 0
 
 
@@ -184,7 +184,7 @@ def test_release_all_also_knows_it_before_slurm_tells(slurm: PoolSlurm, fresh_st
     slurm.abort(1)
     jobs = slurm.jobs()
     assert jobs[0].reason == "BeginTime"
-    apply_changes(slurm, release_changes(jobs, {}, now_s=slurm.clock.now_s()))
+    apply_changes(slurm, release_changes(jobs, {}))
     assert slurm.all[1].site_factor == 0
 
 

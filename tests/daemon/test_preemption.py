@@ -93,6 +93,13 @@ def test_next_step(phase: str, job: SlurmJob | None, then: str, send: str | None
     assert (step(phase, job).phase, step(phase, job).send) == (then, send)
 
 
+@pytest.mark.parametrize("phase", ["intended", "signalled", "requeued", "released"])
+def test_a_job_whose_former_run_may_still_be_there_waits_as_slurm_has_it(phase: str) -> None:
+    """Its node failed: Slurm had it waiting again at once."""
+    assert step(phase, LEASED, around={"wanted": True, "left": False}) == PreemptionDecision(phase)  # type: ignore[arg-type]
+    assert step(phase, FREE, around={"left": False}).phase == "done"
+
+
 @pytest.mark.parametrize(
     ("end_s", "boot_s", "send"),
     [
@@ -184,7 +191,7 @@ def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, restar
     following = ActivePreemptions(PreemptionSettings())
     following.adopt([active_preemption("requeued")])
     jobs = {1: LEASED, 2: record(2, reason=reason, restarts=restarts)}
-    steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True)
+    steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True, left={1})
     assert [each.send for each in steps] == sends
 
 

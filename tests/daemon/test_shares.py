@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.daemon.sharing.pair_pauses import PairPauses
+from slurm_soda.daemon.store.tables.scheduling import NodeEvent
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from tests.daemon.harness import Daemon
@@ -108,6 +109,39 @@ def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTol
     assert ends(daemon) == [("over", "revoked")]
 
 
+def test_a_guest_whose_node_failed_starts_again_when_its_former_run_is_gone(
+    fresh_store: Path, told: JoinAsTold
+) -> None:
+    """Slurm's own wait is not ended before: the run may still save its state there, and a second one would be refused."""
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm.all[1].work_s = 1.0
+    slurm.fail_node(2)
+    daemon.follow(20)
+    assert slurm.requests()[2] == OWN
+    assert (slurm.all[2].state, slurm.all[2].reason) == ("PENDING", "BeginTime")
+    at_s = slurm.clock.now_s()
+    with daemon.store.write() as session:  # of an earlier job of that id, and of the run
+        session.add(NodeEvent(kind="close", job_id=2, restart=0, node="n1", at_s=at_s - 1000))
+    daemon.follow(5)
+    assert slurm.all[2].state == "PENDING"
+    with daemon.store.write() as session:
+        session.add(NodeEvent(kind="close", job_id=2, restart=0, node="n1", at_s=at_s))
+    daemon.follow(5)
+    assert (slurm.all[2].state, slurm.all[2].restarts) == ("RUNNING", 1)
+    assert ends(daemon) == [("over", "revoked")]
+
+
+def test_slurm_itself_starts_a_guest_of_whose_former_run_nobody_tells(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm.all[1].work_s = 1.0
+    slurm.fail_node(2)
+    daemon.follow(130)
+    assert (slurm.all[2].state, slurm.all[2].restarts) == ("RUNNING", 1)
+    assert not [action for action in daemon.actions() if action.kind == "start-now"]
+
+
 @pytest.mark.parametrize(
     ("fields", "left"),
     [
@@ -181,6 +215,20 @@ def test_a_guest_that_the_store_does_not_know_is_taken_up(fresh_store: Path, tol
     assert [(row.phase, row.hosts) for row in shares(daemon)] == [("rewritten", [1])]
     daemon.follow(35)
     assert slurm.requests()[2] == OWN
+
+
+def test_a_guest_waits_no_longer_for_a_sodad_that_completes_no_cycle(fresh_store: Path, told: JoinAsTold) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held, slurm.silent = True, {"nodes"}
+    for _ in range(23):
+        slurm.advance(5)
+        assert daemon.run().error
+    assert slurm.requests()[2] == OWN
+    slurm.silent = set()
+    told.wanted = {}
+    slurm.advance(61)
+    daemon.follow(3)
+    assert [phase for phase, _ in ends(daemon)] == ["over"]
 
 
 def test_a_guest_without_a_record_is_nobodys(fresh_store: Path, told: JoinAsTold) -> None:

@@ -195,9 +195,11 @@ PLAIN = "update JobId=8 TresPerNode=gres/gpu:1 ReqNodeList= Extra="
         ("gres/gpu:1", "", f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList=", None),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize("emptied", [False, True])
 def test_a_waiting_guest_gets_its_own_request_and_no_more(
-    site: Site, node: str, whole: str, extra: str, sent: str | None
+    site: Site, node: str, whole: str, extra: str, sent: str | None, emptied: bool
 ) -> None:
+    """Also where the state directory was emptied."""
     site.slurm(
         "squeue",
         f"""case "$*" in *tres-per-node*) echo '8|cpu=4,mem=1G,node=1,gres/sharedgpu=1|1|{node}|{whole}|4|' ;; esac""",
@@ -209,7 +211,8 @@ def test_a_waiting_guest_gets_its_own_request_and_no_more(
         "scontrol", f'if [ "$1" = show ]; then cat {site.top}/shown; else printf "%s\\n" "$*" >>{site.top}/sent; fi'
     )
     site.slurm("sprio", "")
-    site.locked()
+    if not emptied:
+        site.locked()
     status, said = site.run()
     found = [_by_field(line) for line in site.sent()]
     assert (status, found) == (0, [_by_field(sent)] if sent else []), said

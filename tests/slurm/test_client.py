@@ -167,7 +167,7 @@ def test_slurm_has_the_plans_order_and_a_second_cycle_writes_nothing(
     assert [job.job_id for job in sorted(jobs, key=lambda job: (-job.priority, job.job_id))] == wanted
     assert [changes() for _ in range(10)] == [[]] * 10
 
-    released = release_changes(client.jobs(), client.site_factors(), now_s=time.time())
+    released = release_changes(client.jobs(), client.site_factors())
     apply_changes(client, released)
     assert set(client.site_factors().values()) <= {0}
 

@@ -179,6 +179,46 @@ def test_a_guest_whose_host_ends_starts_again_with_its_own_request(site: DaemonS
     assert site.shown(job, "Restarts") == "1"
 
 
+SAVES_LONG = "#!/bin/bash\ntrap '' TERM\nsleep 600 & wait; wait; sleep 600\n"
+
+
+def test_a_guest_whose_node_was_set_down_does_not_start_beside_its_own_former_run(site: DaemonSite) -> None:
+    """Slurm has it waiting again at once, and the node is back at once, while the run there goes on until KillWait."""
+    site.start(CONFIGURATION.format(mode="enforce"))
+    host = site.train("alice", 1, 600, consents=False, asks=("--nodelist=n1",))
+    site.wait_running([host])
+    argv = [
+        "sbatch",
+        "--parsable",
+        "--output=/dev/null",
+        "--time=30",
+        "--mem=100",
+        "--gres=gpu:1",
+        "--nodelist=n1",
+        "--hold",
+    ]
+    job = int(site.cluster.exec("alice", argv, input=SAVES_LONG).check().stdout)
+    record = f"soda-guest:1,hosts={host},gpus=0,undo=TresPerNode=gres/gpu:1;ReqNodeList=n1"
+    update = (
+        "scontrol",
+        "update",
+        f"jobid={job}",
+        "TresPerNode=gres/sharedgpu:g0:1",
+        "ReqNodeList=n1",
+        f"Extra={record}",
+    )
+    site.cluster.exec("root", update).check()
+    site.cluster.exec("root", ("scontrol", "release", str(job))).check()
+    site.wait_running([job])
+    site.wait(lambda: share_of(site, job) == [("started", "")], "sodad follows it")
+    site.cluster.exec("root", ("scontrol", "update", "nodename=n1", "state=down", "reason=test")).check()
+    site.wait(lambda: site.shown(job, "TresPerNode") == "gres/gpu:1", "it has its own request again")
+    site.wait(lambda: site.states([job]) != ["PENDING"], "it starts again, before Slurm's own wait is over")
+    assert site.cluster.node_states()["n1"].lower().startswith(("idle", "mixed"))
+    assert (site.states([job]), site.shown(job, "Restarts")) == (["RUNNING"], "1")
+    site.wait(lambda: share_of(site, job) == [("over", "revoked")], "its share is over")
+
+
 def test_sodad_shows_whom_a_waiting_job_would_join(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="advise"))
     know_the_kind(site)

@@ -46,7 +46,7 @@ def joined(asks: SlurmJob, *gpus: int, own: int = 0, nodes: tuple[str, ...] = ("
 
 def restored(asks: SlurmJob, extra: str | SlurmReplyError) -> tuple[list[dict[str, str]], list[str]]:
     client = cast("SlurmClient", Extras(extra))
-    changes, said = guest_release_changes(client, [asks], "why", gres=SHARED_GPU_GRES, now_s=NOW_S)
+    changes, said = guest_release_changes(client, [asks], "why")
     assert not any(refusal_of_update(JobUpdate(change.job_id, tuple(change.new.items()))) for change in changes)
     return [dict(change.new) for change in changes], said
 
@@ -183,10 +183,30 @@ def test_what_owners_wrote_since_stays() -> None:
     assert (changes, "stays a guest" in said[0]) == ([], True)
 
 
-def test_the_wait_after_a_requeue_ends_with_it() -> None:
+def test_slurms_own_wait_after_a_requeue_stays() -> None:
+    """Nobody knows whether the former run has left its node: a node that was set down is back at once."""
     waits = guest(reason="BeginTime", restarts=1, submit_s=NOW_S - 60, eligible_s=NOW_S + 61)
     ((change,), _) = restored(waits, f"{RECORD}TresPerNode=gres/gpu:1;ReqNodeList=")
-    assert change["StartTime"] == "now"
+    assert change == {"TresPerNode": "gres/gpu:1", "ReqNodeList": "", "Extra": ""}
+
+
+@pytest.mark.parametrize(
+    ("asks", "own"),
+    [
+        ({"tres_per_node": "gres/extragpu:g0:1,gres/extragpu:g2:1"}, "TresPerNode=gres/gpu:2"),
+        ({"tres_per_node": "gres/extragpu:g0:1,gres/gpu:1", "gpus": 1}, "TresPerNode=gres/gpu:2"),
+        ({"tres_per_job": "gres/extragpu:g0:1", "tres_per_node": ""}, "TresPerJob=gres/gpu:1"),
+        ({"tres_per_node": "gres/extragpu:g0:1", "nodes": 2}, "TresPerJob=gres/gpu:2;TresPerNode="),
+    ],
+)
+def test_a_guest_under_another_name_gets_its_own_request(asks: dict[str, Any], own: str) -> None:
+    """The settings that have the name may be broken."""
+    unknown = guest(**{"shared_gpus": 0, "gpus": 0, **asks})
+    changes, said = restored(unknown, f"{RECORD}{own};ReqNodeList=")
+    assert (changes, said) == (
+        [dict(one.split("=", 1) for one in own.split(";")) | {"ReqNodeList": "", "Extra": ""}],
+        [],
+    )
 
 
 @pytest.mark.parametrize(("tasks", "first"), [("2-9", "2"), ("3,7", "3"), ("12-40:4%2", "12"), ("5%1", "5")])

@@ -218,14 +218,14 @@ def test_release_all_waits_for_a_checkpoint_and_requeues_the_job(site: Bench) ->
     assert "waiting for jobs that save their state (7): 20 s at most" in shown.err
 
 
-def test_a_living_sodad_requeues_it_and_release_all_ends_its_wait(site: Bench) -> None:
+def test_a_living_sodad_requeues_it_and_release_all_leaves_it_to_slurm(site: Bench) -> None:
     asked(site)
     site.pids.add(1)
     back = replace(SAVED, state="PENDING", reason="BeginTime", restarts=1, submit_s=NOW_S - 3, eligible_s=NOW_S + 118)
     ends_after(site, 5, lambda: site.slurm.queue.__setitem__(0, back))
     document = site("release-all", "--json").document
     assert document["unfinished"] == []
-    assert [row["new"] for row in document["changes"]] == [{"SiteFactor": "0"}, {"StartTime": "now"}]
+    assert [row["new"] for row in document["changes"]] == [{"SiteFactor": "0"}]
     assert site.slurm.requeued == []
 
 

@@ -35,6 +35,18 @@ def test_sodad_gone_or_failing(soda: Bench, recorded: RecordedSlurm) -> None:
     assert "not running" in finding(soda("doctor", "--json", status=1), "sodad")[1]
 
 
+@pytest.mark.parametrize("timer", ["active", "inactive"])
+def test_guests_that_nobody_restores(soda: Bench, recorded: RecordedSlurm, timer: str) -> None:
+    soda.cycle()
+    soda.pids.clear()
+    soda.slurm.queue = [record(7, state="RUNNING", shared_gpus=1), record(8, shared_gpus=1), record(9)]
+    recorded.say(
+        "systemctl", "is-active", "sodad-expiry.timer", stdout=f"{timer}\n", status=0 if timer == "active" else 3
+    )
+    found = finding(soda("doctor", "--json", status=1), "sodad")[1]
+    assert ("nobody restores guests 7, 8" in found) == (timer == "inactive")
+
+
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
