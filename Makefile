@@ -102,7 +102,10 @@ SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
 SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
 LUA := soda_hints.lua soda_routes.lua soda_guests.lua soda.lua
-HOOKS := $(if $(ON_NODE),$(wildcard prolog/share-* prolog/mps-*) epilog/share-end epilog/mps-stop prolog/prolog epilog/epilog) $(if $(ON_CONTROLLER),epilog/epilogctld daemon/soda-release-lifts)
+# Prolog and epilog first: they do with parts of any version, older ones end with the status of newer parts.
+NODE_HOOKS := prolog/prolog epilog/epilog $(wildcard prolog/share-* prolog/mps-*) epilog/share-end epilog/mps-stop
+CONTROLLER_HOOKS := epilog/epilogctld daemon/soda-release-lifts
+HOOKS := $(if $(ON_NODE),$(NODE_HOOKS)) $(if $(ON_CONTROLLER),$(CONTROLLER_HOOKS))
 SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 # One make at a time builds. Whoever can open a file or directory, if only to read it, can lock it for ever; this file only its owner opens.
 ALONE = (umask 077 && : >>.make.lock) && chmod 600 .make.lock && flock .make.lock
@@ -123,7 +126,8 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	install/links.sh '$(PREFIX)' '$(LINKS)'
 
 uninstall: ## Remove what install made on this machine, once Slurm no longer names it (as root; PREFIX=…): docs/install.md
-	FORCE='$(FORCE)' install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
+	FORCE='$(FORCE)' HOOKS='$(notdir $(NODE_HOOKS) $(CONTROLLER_HOOKS)) soda-deliver-event' \
+		install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
 	install/links.sh '$(PREFIX)' '$(LINKS)' remove
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development

@@ -26,6 +26,7 @@ from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.systemd import SystemdNotifier
+from slurm_soda.wire.walls import NodeWalls
 
 log = logging.getLogger("soda-agent")
 
@@ -63,6 +64,8 @@ class AgentDependencies:
     """What they report to sodad."""
     mps: MpsNews = field(default_factory=MpsNews)
     """As well, of NVIDIA MPS."""
+    walls: Callable[[], NodeWalls] | None = None
+    """Looks at the hooks for each report."""
 
 
 class Agent:
@@ -78,6 +81,7 @@ class Agent:
             run_records=parts.run_records,
             core_messages=parts.core_messages,
             mps=parts.mps,
+            walls=parts.walls,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,

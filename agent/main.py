@@ -29,6 +29,7 @@ from slurm_soda.agent.reporting.upload import Backoff, FirstThatAnswers, HttpUpl
 from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import Gpus
+from slurm_soda.agent.sampling.hook_walls import HookWalls
 from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.settings.agent_config import CONFIG_FILE, AgentConfig, load_agent_config
@@ -62,6 +63,7 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         resource_controllers=(*_controllers(config, gpus, core_messages), MpsWatch(gpus, mps)) if keeps else (),
         core_messages=core_messages,
         mps=mps,
+        walls=HookWalls().read,
     )
     return Agent(config, parts)
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# install/uninstall.sh PREFIX UNITS UNIT...: removes what `make install` made on this machine, once Slurm no longer names it.
+# install/uninstall.sh PREFIX UNITS UNIT...: removes what `make install` made on this machine, once Slurm no longer names it. HOOKS are
+# the names of what it put into libexec.
 #
 # slurmd drains a node whose Prolog is gone and cancels the job, so whatever still names our files, or cannot be asked, stops
 # this before anything is removed. FORCE=1 asks nobody: for a machine that Slurm has left.
@@ -62,10 +63,11 @@ done
 [ -z "$had_units" ] || ! command -v systemctl >/dev/null || systemctl daemon-reload || true
 
 # PREFIX may be /usr/local: only what install put there goes, and the folders that are empty then.
-for name in prolog epilog share-start share-guest share-walls share-records share-end epilogctld soda-deliver-event soda-release-lifts; do
+for name in $HOOKS; do
     rm -f "$prefix/libexec/.$name".??????
     # A site may have a prolog of its own there, on a machine whose role brings none.
-    ! grep -qsi soda "$prefix/libexec/$name" || rm -f "$prefix/libexec/$name"
+    case $name in prolog | epilog*) grep -qsi soda "$prefix/libexec/$name" || continue ;; esac
+    rm -f "$prefix/libexec/$name"
 done
 for command in sodactl sodad soda-agent; do
     case $(readlink "$prefix/bin/$command") in "$store"/*) rm -f "$prefix/bin/$command" ;; esac

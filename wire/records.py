@@ -15,6 +15,7 @@ from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
+from slurm_soda.wire.walls import NodeWalls
 
 WIRE_VERSION = 1
 
@@ -216,6 +217,8 @@ class NodeReport:
     """Seen since the last report that was taken."""
     hooks: tuple[HookSettings, ...] = ()
     """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
+    walls: tuple[NodeWalls, ...] = ()
+    """At most one; none from an agent that cannot tell."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -251,6 +254,7 @@ class NodeReport:
             progress=tuple(ReportedProgress.from_dict(item) for item in read.objects("progress", MAX_RECORDS)),
             mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
             mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
+            walls=tuple(NodeWalls.from_dict(item) for item in read.objects("walls", 1)),
             hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
         )
 

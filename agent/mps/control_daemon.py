@@ -1,7 +1,7 @@
 """One control daemon of NVIDIA MPS that the hooks have started, and what it and its log say.
 
-``/run/slurm-soda/mps/WHO`` is root's, and so are the files in it: the daemon's process id and start time, and a file for
-each job. What lies in ``pipe`` and ``log`` is the daemon's user's own, who may put there what he likes: no link is
+``/run/slurm-soda-node/mps/WHO`` is root's, and so are the files in it: the daemon's process id and start time, and a file
+for each job. What lies in ``pipe`` and ``log`` is the daemon's user's own, who may put there what he likes: no link is
 followed, nothing but a plain file is read, and the daemon is asked by a process of that user.
 """
 

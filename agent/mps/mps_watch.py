@@ -39,7 +39,7 @@ class MpsWatch:
         self,
         gpus: Gpus,
         news: MpsNews,
-        daemons: Path = Path("/run/slurm-soda/mps"),
+        daemons: Path = Path("/run/slurm-soda-node/mps"),
         lists: Path = Path("/run/slurm-soda-agent"),
     ) -> None:
         self._gpus, self._news, self._root, self._lists = gpus, news, daemons, lists

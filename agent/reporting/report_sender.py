@@ -18,6 +18,7 @@ from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.hook_settings import HOOK_SETTINGS_FILE, read_hook_settings
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
+from slurm_soda.wire.walls import NodeWalls
 
 log = logging.getLogger("soda-agent")
 
@@ -38,6 +39,7 @@ class ReportSender:
         run_records: RunRecords,
         core_messages: CoreMessages,
         mps: MpsNews,
+        walls: Callable[[], NodeWalls] | None = None,
         faults: RecentFaults,
         gpus: Gpus,
         uploader: Uploader,
@@ -45,7 +47,7 @@ class ReportSender:
     ) -> None:
         self._config, self._clock = config, clock
         self._run_records, self._core_messages, self._faults, self._gpus = run_records, core_messages, faults, gpus
-        self._mps = mps
+        self._mps, self._walls = mps, walls
         self._uploader, self._backoff = uploader, backoff
         self.node = config.node or os.uname().nodename.partition(".")[0]
         self.news = asyncio.Event()
@@ -90,6 +92,7 @@ class ReportSender:
             core_fits=tuple(self._core_messages.fits),
             mps_jobs=self._mps.jobs,
             mps_faults=tuple(self._mps.faults),
+            walls=() if self._walls is None else (self._walls(),),
             hooks=(read_hook_settings(HOOK_SETTINGS_FILE),),
         )
         before = self._unanswered

@@ -46,7 +46,7 @@ QUERIES = {
 }
 PLACES = (
     "/etc/slurm", "/etc/slurm-soda", "/var/lib/slurm-soda", "/var/lib/slurm-soda-agent", "/var/spool/slurm-soda",
-    "/run/slurm-soda", "/run/slurm-soda-agent", "/run/soda-gpus", "/dev/shm", "/tmp", "/var/tmp",
+    "/run/slurm-soda", "/run/slurm-soda-agent", "/run/slurm-soda-node", "/run/soda-gpus", "/dev/shm", "/tmp", "/var/tmp",
 )  # fmt: skip
 GROUPS = ("cpuset", "memory", "freezer", "devices", "cpu", "")
 

@@ -96,6 +96,7 @@ class SnapshotReader:
         with watch("decide.sharing"):
             self.sharing.why_not_guest = state.shares.why_not_guest
             snapshot = self.sharing.fill(snapshot, slurm_state, settings.sharing)
+            state.shares.unguarded = self.sharing.unguarded
             return state.shares.keep_apart(limit_partings(snapshot, refused, most))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:

@@ -223,7 +223,7 @@ class CycleRecorder:
             save_shares(session, [step.share for step in result.share_steps], at)
             job_cache.save(session, now_s)
             if result.plan is not None:
-                shares = describe_shares(result.plan, result.snapshot)
+                shares = describe_shares(result.plan, result.snapshot, state.shares.unguarded)
                 for job_id, why in state.shares.refusals.items():
                     shares.setdefault(job_id, {"no_guest": why})["refused"] = why
                 state.notes.write(session, result.plan.notes, job_cache.jobs, shares)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slurm_soda.daemon.sharing.node_guards import NodeGuards
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.sharing.snapshot import GpuDevices
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState, NodeTable
@@ -41,6 +42,7 @@ class DeviceReader:
     nodes: Sequence[SlurmNode]
     allocations: Mapping[int, Allocation]
     shared_gres: str
+    guards: NodeGuards
 
     def find_devices(self, known: KindProfiles) -> tuple[GpuDevices, list[GuestPlacement]]:
         """Who holds which GPU. Those that are in use, and of which Slurm did not tell by whom, are nobody's to give away.
@@ -64,7 +66,7 @@ class DeviceReader:
         unavailable[devices.held] = False
         for device in _own_gpus(guests, first, unavailable, devices.held):
             unavailable[device] = True
-        return replace(devices, unavailable=unavailable, shareable=self._shareable(first, hosted)), guests
+        return replace(devices, unavailable=unavailable, shareable=self._shareable(first, hosted, held)), guests
 
     def _held(self, first: IntColumn) -> tuple[dict[int, dict[int, bool]], set[int]]:
         """By row of the job: its devices, and whether it is a guest there; rows of nodes of which not all is known."""
@@ -135,8 +137,10 @@ class DeviceReader:
                 unavailable[[first[row] + index for index in node.gpus_in_use]] = True
         return unavailable
 
-    def _shareable(self, first: IntColumn, hosted: set[int]) -> BoolColumn:
-        """Devices of hosts, on nodes that start jobs: not while one completes, that is until its epilog has ended."""
+    def _shareable(self, first: IntColumn, hosted: set[int], held: Mapping[int, Mapping[int, bool]]) -> BoolColumn:
+        """Devices of hosts that can be guarded, on nodes that start jobs: not while one completes, that is until its epilog
+        has ended.
+        """
         completing = set[str]()
         for record in self.records:
             if record.state == "COMPLETING":
@@ -148,6 +152,11 @@ class DeviceReader:
         for row, node in enumerate(self.nodes):
             if node.usable and node.name not in completing:
                 shareable[[first[row] + index for index in node.shareable if first[row] + index in hosted]] = True
+        for row, mine in held.items():
+            for device, is_guest in mine.items():
+                if not is_guest and shareable[device]:
+                    node = self.nodes[int(np.searchsorted(first, device, side="right")) - 1]
+                    shareable[device] = not self.guards.why_unguarded(node.name, self.records[row].job_id)
         return shareable
 
 

@@ -65,12 +65,14 @@ class JoinChecks:
             return f"Slurm does not tell what it asks for: {error}"
 
     def why_bound(self, job: SlurmJob, steady_s: float) -> str:
-        """A limit of accounting that would not stop it as a guest; empty: none."""
+        """What Slurm lacks to guard guests, or a limit of accounting that would not stop it as one; empty: neither."""
         known = self.limits.current(steady_s)  # asks beside the cycle
         if known is None:
             return "limits of accounting are not known now"
         if known is not self._known:
             self._known, self._bound = known, {}
+        if known.unguarded:
+            return known.unguarded
         whose = (job.user, job.account, job.qos)
         if whose not in self._bound:
             self._bound[whose] = binding_limit(known, *whose, gpus=True)

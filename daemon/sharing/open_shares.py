@@ -80,6 +80,8 @@ class OpenShares:
     """Of arrays of which the last plan would let a task join."""
     refusals: dict[int, str] = field(default_factory=dict)
     """Why jobs that the last plan would let join did not, by id."""
+    unguarded: str = ""
+    """Nodes whose hosts can have no guests, and why, for people."""
     _reader: GuestReader = field(init=False)
     _steady_s: float = 0.0
     """Of the last reading of Slurm."""

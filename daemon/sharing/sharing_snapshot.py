@@ -19,6 +19,7 @@ from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
 from slurm_soda.daemon.sharing.may_join import consents, why_pools_exclude
+from slurm_soda.daemon.sharing.node_guards import describe_unguarded, read_node_guards
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
@@ -61,6 +62,8 @@ class SharingSnapshotReader:
     why_not_guest: WhyNotGuest = _no_obstacle
     problem: str = ""
     """Why nothing is shared although the site has set it up, at the last snapshot."""
+    unguarded: str = ""
+    """Nodes with hosts that can have no guests, and why, at the last snapshot."""
     _known: KindProfiles | None = None
     _read_again_s: float = -math.inf
     """By the steady clock."""
@@ -71,6 +74,7 @@ class SharingSnapshotReader:
 
         Pools divide a snapshot, and nobody divides single GPUs: with pools in force nothing is shared.
         """
+        self.unguarded = ""
         self.problem = why_pools_exclude(settings, pools_in_force=members_of(snapshot) is not None)
         if not settings.partitions or self.problem:
             return snapshot
@@ -87,9 +91,13 @@ class SharingSnapshotReader:
     def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
         known = self._read_known(slurm_state.steady_s, mps=settings.mps)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
-        reading = DeviceReader(snapshot, records, slurm_state.nodes, slurm_state.allocations, settings.gres)
+        with self.store.read() as session:
+            guards = read_node_guards(session, slurm_state.now_s)
+        allocations = slurm_state.allocations
+        reading = DeviceReader(snapshot, records, slurm_state.nodes, allocations, settings.gres, guards)
         devices, guests = reading.find_devices(known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)
+        self.unguarded = describe_unguarded(records, allocations, sharing.shares, guards)
         sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, guests, devices))
         sharing = self._with_obstacles(sharing, records, slurm_state.waiting or {})
         jobs = snapshot.jobs.with_columns(alloc_gpus=_gpus_by_entry(snapshot.jobs, devices))
@@ -198,9 +206,10 @@ def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_pree
     return replace(snapshot, sharing=replace(sharing, revocable=revocable))
 
 
-def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str, Any]]:
+def describe_shares(plan: Plan, snapshot: ClusterSnapshot, unguarded: str = "") -> dict[int, dict[str, Any]]:
     """Where jobs would start on GPUs of others, as plain data (GPUs by node, and with whom), or why they cannot; by id.
-    Why running ones stay beside others that slow them too much is there too.
+    Why running ones stay beside others that slow them too much is there too, and for those that would join somebody,
+    ``unguarded``: nodes whose hosts can have no guests.
     """
     if not isinstance(snapshot, SharingSnapshot):
         return {}
@@ -210,6 +219,9 @@ def describe_shares(plan: Plan, snapshot: ClusterSnapshot) -> dict[int, dict[str
     if not isinstance(plan, SharingPlan):
         return found
     first, names = snapshot.devices.first, snapshot.nodes.name
+    if unguarded:
+        waits = snapshot.sharing.shares & (snapshot.jobs.state == JobState.PENDING)
+        found |= {int(job_id): {"unguarded": unguarded} for job_id in snapshot.jobs.job_id[waits].tolist()}
     found |= _describe_obstacles(snapshot)
     for job_id, others in list_co_runners(plan, snapshot).items():
         gpus: dict[str, list[int]] = {}

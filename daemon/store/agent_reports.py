@@ -17,6 +17,9 @@ from slurm_soda.daemon.store.progress import CoRunners, RunId, take_progress
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
+NODE_SILENT_S = 60.0
+"""An agent that has not reported for so long is silent; it reports every 30 s where nothing changes."""
+
 _RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits", "progress")
 """Fields of a report that are lists of records."""
 
@@ -93,6 +96,7 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
         session.add(seen)
     seen.agent_id, seen.seq, seen.seen_s = report.agent_id, report.seq, now_s
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
+    seen.walls = [asdict(walls) for walls in report.walls]
     seen.hooks = [asdict(settings) for settings in report.hooks]
 
 

@@ -59,6 +59,8 @@ class AccountingLimits:
     """A limit of each, as :attr:`Association.gpu_limit`."""
     partition_qos: frozenset[str] = frozenset()
     """QOS of partitions, which bind all jobs in these."""
+    unguarded: str = ""
+    """What Slurm's settings lack so that guests could be kept apart from others, and the remedy; empty: nothing."""
 
 
 def binding_limit(limits: AccountingLimits, user: str, account: str, qos: str, *, gpus: bool = False) -> str:

@@ -19,6 +19,7 @@ from slurm_soda.slurm_ext.read.partition_limits import (
     parse_partition_qos,
 )
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 
 _WITHOUT_LIMITS = frozenset({"none", "associations", "qos", "wckeys", "nojobs", "nosteps", ""})
@@ -63,8 +64,9 @@ class AccountingLimitsReader:
         config = parse_config(self._ask(SHOW_CONFIG_COMMAND))
         if "AccountingStorageEnforce" not in config or not config.get("ClusterName"):
             raise SlurmReplyError("scontrol show config names no AccountingStorageEnforce or no ClusterName")
+        unguarded = next((found.sentence for found in list_missing_guards(config)), "")
         if not enforces_limits(config):
-            return AccountingLimits()
+            return AccountingLimits(unguarded=unguarded)
         partition_qos = parse_partition_qos(self._ask(SHOW_PARTITIONS_COMMAND))
         all_qos = self._ask(show_qos_command())
         associations = self._ask(show_associations_command(config["ClusterName"]))
@@ -77,6 +79,7 @@ class AccountingLimitsReader:
             qos=parse_qos(all_qos),
             qos_gpu=parse_qos(all_qos, GPU_TRES),
             partition_qos=partition_qos,
+            unguarded=unguarded,
         )
 
     def _ask(self, argv: Sequence[str]) -> str:

@@ -20,7 +20,7 @@
 #include "validate.h"
 
 #define PLUGIN_NAME "soda"
-#define SHARES "/run/slurm-soda/shares"
+#define SHARES "/run/slurm-soda-node/shares"
 
 SPANK_PLUGIN(soda, 1)
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
+from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
@@ -23,8 +24,8 @@ from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
+from slurm_soda.sodactl.checks.sharing import check_walls_on_nodes
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
-from slurm_soda.sodactl.live.status import NODE_SILENT_S
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
 from slurm_soda.sodactl.site_access import SiteAccess
@@ -58,6 +59,7 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                     check_site_factors(session, site, config),
                     *check_controllers(store, session, site, config),
                     *check_agents(session, site, config, nodes_text),
+                    *_check_walls(session, site, nodes_text),
                     check_clocks(session),
                 ]
             store.try_write()
@@ -172,6 +174,13 @@ def check_agents(session: Session, site: SiteAccess, config: SlurmConfig, nodes_
     yield _check_reports(session, site, gpu_nodes)
     if is_daemon_alive(session, queries.latest_epoch(session), site):
         yield from check_nodes_without_agent(session, config, nodes_text)
+
+
+def _check_walls(session: Session, site: SiteAccess, nodes_text: str) -> Iterator[CheckResult]:
+    """Nothing where nothing is to be shared, or nobody takes reports."""
+    sharing = site.settings.sharing
+    if sharing.partitions and is_daemon_alive(session, queries.latest_epoch(session), site):
+        yield check_walls_on_nodes(session, sharing.gres, nodes_text, site.now_s())
 
 
 def _check_reports(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store import queries
+from slurm_soda.slurm_ext.read.site_guards import our_scripts
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
-from slurm_soda.sodactl.checks.slurm_hooks import our_scripts
 
 _CHECK = "prolog on nodes"
 _NODE = re.compile(r"NodeName=(\S+).* State=(\S+)(?:.* Reason=(.*))?")

@@ -9,10 +9,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from sqlalchemy.orm import Session
+
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
+from slurm_soda.daemon.sharing.node_guards import UNTOLD, read_node_guards
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
+from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe
@@ -59,6 +63,10 @@ def check_sharing(
         yield from _tiers(config, sharing, every)
         yield from check_node_settings(settings, config, {node for one in sharing for node in one.nodes}, hooks)
     yield from _walls(config)
+    missing = list(list_missing_guards(config))
+    for check in ("prolog/epilog", "guard"):
+        lacks = next((one for one in missing if one.check == check), None)
+        yield _result(check, "fail", lacks.found, lacks.remedy) if lacks else _result(check, "ok", "in slurm.conf")
     if why := why_pools_exclude(settings, pools_in_force=pools):
         found, _, remedy = why.partition("; ")
         yield _result("pools", "warn", found, remedy)
@@ -195,6 +203,18 @@ def _walls(config: SlurmConfig) -> Iterator[CheckResult]:
             "make install ROLE=agent on every node: older hooks let a job start beside a guest whose host has ended"
         )
         yield _result("hooks", "fail", f"{' and '.join(old)} know no guests", remedy)
+
+
+def check_walls_on_nodes(session: Session, gres: str, nodes_text: str, now_s: float) -> CheckResult:
+    """Agents of all nodes whose GPUs can be shared say that the hooks there can keep others off them."""
+    walls = read_node_guards(session, now_s).walls
+    nodes = [name for name, text in parse_node_gres(nodes_text) if f"{gres}:" in text]
+    wrong = {name: walls[name].fault if name in walls else UNTOLD for name in nodes}
+    told = [f"{name}: {fault}" for name, fault in wrong.items() if fault]
+    remedy = "mend it there: until then sodad lets nobody join jobs of that node"
+    return _result(
+        "walls on nodes", "fail" if told else "ok", output.format_first(told) if told else f"{len(nodes)} nodes", remedy
+    )
 
 
 def _is_ours_and_old(path: Path) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_soda.slurm_ext.read.site_guards import beginning, files_of, our_scripts
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, runs_slurmctld
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
@@ -158,9 +159,9 @@ def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
     for key, script, loss in HOOK_SCRIPTS:
         paths = list_config_values(config, key)
         found = f"{key}={', '.join(paths) or '(null)'}"
-        files = [file for path in paths for file in _files_of(Path(path))]
+        files = [file for path in paths for file in files_of(Path(path))]
         # By its text, whatever its name: the file itself, a link to it, or a copy.
-        ours = [file for file in files if _HEADINGS[script] in _beginning(file)]
+        ours = [file for file in files if _HEADINGS[script] in beginning(file)]
         remedy = f"run {INSTALL_DIR}/libexec/{script} from it; without it {loss}"
         if script != "epilogctld" and (lost := [file for file in ours if not _way_to_the_agent(file)]):
             yield CheckResult(
@@ -176,23 +177,7 @@ def check_hook_scripts(config: SlurmConfig) -> Iterator[CheckResult]:
             yield CheckResult(script, "warn", found, remedy)
 
 
-def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
-    """Values of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
-    paths = list_config_values(config, key)
-    return [path for path in paths if "soda" in path or any(_mentions(file) for file in _files_of(Path(path)))]
-
-
 _SLOW_NOTE = f"; takes Python's way, some 20 ms a job more: {HOOK_PROGRAM} is not beside it (make install)"
-
-
-def _files_of(path: Path) -> list[Path]:
-    """What a value of slurm.conf names of this machine: a file, or those of a glob."""
-    try:
-        return [
-            file for file in (sorted(path.parent.glob(path.name)) if "*" in path.name else [path]) if file.is_file()
-        ]
-    except OSError:
-        return []
 
 
 def _way_to_the_agent(hook: Path) -> str:
@@ -204,15 +189,3 @@ def _way_to_the_agent(hook: Path) -> str:
     if _is_there(folder / HOOK_PROGRAM):
         return "program"
     return "Python" if _is_there(folder.parent / HOOK_PYTHON) else ""
-
-
-def _mentions(file: Path) -> bool:
-    return b"soda" in _beginning(file)
-
-
-def _beginning(file: Path) -> bytes:
-    try:
-        with file.open("rb") as text:
-            return text.read(65536)
-    except OSError:
-        return b""

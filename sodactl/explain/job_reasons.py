@@ -183,6 +183,9 @@ def _sharing_reasons(note: Mapping[str, Any], mode: str) -> Iterator[str]:
     if "no_guest" in shares:
         yield f"It cannot join running jobs as their guest: {shares['no_guest']}."
         return
+    if "unguarded" in shares:
+        yield f"It cannot be a guest on some nodes with jobs that it could join: {shares['unguarded']}."
+        return
     gpus = "; ".join(f"GPU {', '.join(map(str, indices))} of {node}" for node, indices in shares["gpus"].items())
     others = ", ".join(map(str, shares["with"]))
     word = "shall" if mode == "enforce" else "would"

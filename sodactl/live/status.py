@@ -10,6 +10,7 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
@@ -26,8 +27,6 @@ _SHOWN_OF_OTHERS = ("jobs", "nodes")
 """What status shows, of the words of PrivateData."""
 STANDBY_SILENT_S = 60.0
 """A waiting sodad shows life every 10 s."""
-NODE_SILENT_S = 60.0
-"""An agent that has said nothing for longer is shown as silent."""
 
 
 @click.command()

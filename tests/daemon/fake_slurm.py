@@ -117,6 +117,10 @@ class FakeSlurm:
         """When slurmctld was started."""
         self.node_cpus = 28
         self.limits = AccountingLimits()
+        self.walls: str | None = ""
+        """What the node's agent says is wrong with its hooks; ``None``: it says nothing of them."""
+        self.unrecorded: set[int] = set()
+        """Jobs of which no prolog wrote a record."""
         self.basic_priority = False
         self.silent: set[str] = set()
         """Calls that fail."""

@@ -20,12 +20,15 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError, SodaError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
+from slurm_soda.wire.records import NodeReport
+from slurm_soda.wire.walls import NodeWalls
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.sampling import thorough
 
@@ -162,7 +165,7 @@ class Daemon:
     ) -> None:
         self.slurm = slurm
         killer = killer or Killer()
-        plain = open_store(store_url(path), guarded=True)
+        plain = self._plain = open_store(store_url(path), guarded=True)
         self.store = MortalStore(plain.engine, plain.url, killer, file=plain.file, guard=plain.guard)
         clock: FakeClock = slurm.clock
         self.daemon_epoch = begin_epoch(plain, host="h", pid=1, version="0", now_s=clock.now_s())
@@ -175,7 +178,17 @@ class Daemon:
         self.cycles = CycleRunner(config, context)
 
     def run(self) -> CycleReport:
+        if self.cycles.settings.sharing.partitions and self.slurm.walls is not None:
+            self._report(self.slurm.walls)
         return self.cycles.run()
+
+    def _report(self, fault: str) -> None:
+        """As the agent of the one node does."""
+        recorded = tuple(sorted(self.slurm.all.keys() - self.slurm.unrecorded))
+        now_s = self.slurm.clock.now_s()
+        report = NodeReport("n1", "a", 1, now_s, walls=(NodeWalls(fault, recorded),))
+        with self._plain.write() as session:
+            store_report(session, report, now_s)
 
     def follow(self, seconds: float, every_s: float = 1.0) -> None:
         """Live on with the cluster, looking at it ``every_s``."""

@@ -12,8 +12,10 @@ import pytest
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, without_guests
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
+from slurm_soda.daemon.sharing.node_guards import NodeGuards
 from slurm_soda.daemon.sharing.open_shares import OpenShares
 from slurm_soda.daemon.sharing.sharing_snapshot import describe_jobs, limit_partings
+from slurm_soda.policies.cpu_fit.limits import AccountingLimits
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
@@ -22,6 +24,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.slurm_ext.client import HeldOnNode, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory, build_snapshot
+from slurm_soda.wire.walls import NodeWalls
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 from tests.daemon.test_sharing_snapshot import LM, MODES, RESNET, know, seen
@@ -220,7 +223,10 @@ def test_gangs_and_own_gpus_of_waiting_guests() -> None:
     records = [host, guest, lost]
     allocations = {1: [HeldOnNode(name, 1, 1, (1,)) for name in ("n1", "n2")]}
     snapshot = build_snapshot(0.0, records, nodes, {}, {}, allocations)
-    devices, guests = DeviceReader(snapshot, records, nodes, allocations, "sharedgpu").find_devices(KindProfiles(()))
+    guards = NodeGuards({name: NodeWalls(recorded=(1,)) for name in ("n1", "n2")})
+    devices, guests = DeviceReader(snapshot, records, nodes, allocations, "sharedgpu", guards).find_devices(
+        KindProfiles(())
+    )
     assert [devices.of(row).tolist() for row in range(3)] == [[1, 5], [1, 5], []]
     assert devices.guest.tolist() == [False, False, True, True]
     assert np.flatnonzero(devices.unavailable).tolist() == [0, 4], "the lowest idle GPU of each node"
@@ -252,3 +258,42 @@ def test_pools_and_sharing_exclude_each_other_and_people_are_told(
     sodad.run()
     (problem,) = sodad.last_cycle().facts["problems"]
     assert "sharing.partitions = main has no effect: pools are in force" in problem
+
+
+UNGUARDED = {
+    "no report": (None, (), "", "upgrade it"),
+    "a fault": ("share-start is missing", (), "", "n1 (share-start is missing)"),
+    "no record": ("", (1,), "", "no prolog has recorded job 1 there"),
+    "Slurm's settings": ("", (), "Prolog=(null)", "Prolog=(null)"),
+    "all is well": ("", (), "", ""),
+}
+
+
+@pytest.mark.parametrize("case", UNGUARDED)
+def test_nobody_joins_where_the_hooks_do_not_guard_him(
+    slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot], case: str
+) -> None:
+    slurm.walls, unrecorded, unguarded, told = UNGUARDED[case]
+    slurm.unrecorded, slurm.limits = set(unrecorded), AccountingLimits(unguarded=unguarded)
+    slurm.submit(1, gpus=4, work_s=4000.0, hints=RESNET, devices=(0, 1, 2, 3))
+    slurm.tick()
+    slurm.submit(2, gpus=2, work_s=600.0, hints=LM)
+    sodad = daemon(**MODES["enforce"])
+    sodad.run()
+    snapshot = shared(seen[-1])
+    open_to_all = snapshot.devices.shareable.all() and (snapshot.sharing.obstacle < 0).all()
+    assert open_to_all == (not told)
+    shares = sodad.job(2).note.get("shares", {})
+    assert told in str(shares.get("no_guest", shares.get("unguarded", "")))
+
+
+def test_a_silent_agents_word_does_not_count(slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]) -> None:
+    slurm.submit(1, gpus=4, work_s=4000.0, hints=RESNET, devices=(0, 1, 2, 3))
+    slurm.tick()
+    sodad = daemon(**MODES["enforce"])
+    sodad.run()
+    assert shared(seen[-1]).devices.shareable.all()
+    slurm.walls = None
+    slurm.advance(61.0)
+    sodad.run()
+    assert not shared(seen[-1]).devices.shareable.any()

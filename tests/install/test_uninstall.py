@@ -64,6 +64,17 @@ def test_what_nobody_names_is_removed(machine: Machine) -> None:
     assert str(machine.prefix) in done.stdout
 
 
+def test_whatever_install_put_beside_the_hooks_goes(machine: Machine) -> None:
+    libexec = machine.prefix / "libexec"
+    argv = ["make", "-s", "-C", TOP, "--eval=hooks: ; @echo $(HOOKS)", "hooks", "ROLE=all"]
+    hooks = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    assert "prolog/mps-start" in hooks
+    for hook in hooks:
+        (libexec / Path(hook).name).write_bytes((TOP / hook).read_bytes())
+    done = machine.uninstall("ROLE=agent")
+    assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
+
+
 def refused(machine: Machine, *words: str) -> str:
     done = machine.uninstall(*words)
     assert done.returncode != 0

@@ -93,7 +93,11 @@ def install_scripts(node: Node) -> None:
     """The hooks' scripts with a test's places in them, as install/place.sh writes another prefix into units."""
     (node.top / "libexec").mkdir()
     (node.top / "etc").mkdir()
-    places = (("/run/slurm-soda-agent", node.run), ("/run/slurm-soda", node.run), ("/etc/slurm-soda", node.top / "etc"))
+    places = (
+        ("/run/slurm-soda-agent", node.run),
+        ("/run/slurm-soda-node", node.run),
+        ("/etc/slurm-soda", node.top / "etc"),
+    )
     for script in SCRIPTS:
         text = (CHECKOUT / script).read_text()
         for place, there in places:

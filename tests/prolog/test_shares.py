@@ -46,7 +46,7 @@ def node(tmp_path: Path) -> Node:
     for tool in ("sleep", "readlink", "stat", "find", "timeout"):
         (tools / tool).symlink_to(shutil.which(tool) or "/")
     changes = {
-        "shares=/run/slurm-soda/shares": f"shares={shares}",
+        "shares=/run/slurm-soda-node/shares": f"shares={shares}",
         "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
         "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
         "share_until=$((now + 20))": "share_until=$((now + 1))",
@@ -180,3 +180,43 @@ def test_a_job_that_starts_at_the_same_time_keeps_its_record(node: Node) -> None
     assert set(node.records()) == {"gpus.8", "gpus.10"}
     node.starts(11, "no list")
     assert set(node.records()) == {"gpus.8", "gpus.10", "gpus.11"}
+
+
+def test_a_directory_that_is_not_roots_stops_whom_nobody_can_guard(node: Node) -> None:
+    elsewhere = node.shares.parent.parent / "elsewhere"
+    elsewhere.mkdir()
+    node.shares.parent.mkdir(exist_ok=True)
+    node.shares.symlink_to(elsewhere)
+    assert "is not root's own directory: it goes back into the queue" in node.starts(10, "0")
+    guest = {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()}
+    assert "is not root's own directory: it goes back into the queue" in node.run("prolog", guest)
+    assert "is not root's own directory" in node.run("epilog", EPILOG_ENV)
+    assert not list(elsewhere.iterdir())
+
+
+PARTS = ("share-start", "share-records", "share-back", "share-walls", "share-guest", "share-end")
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut in a function", "cut between functions", "no shell"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_broken_part_neither_drains_the_node_nor_opens_a_wall(node: Node, part: str, damage: str) -> None:
+    node.starts(10, "0,1")
+    path = node.installed.prefix / "libexec" / part
+    text = path.read_text()
+    ends = [at for at in range(len(text)) if text.startswith("\n}\n", at)]
+    if damage == "missing":
+        path.unlink()
+    else:
+        kept = {"cut in a function": text[: ends[-1]], "cut between functions": text[: ends[0] + 3], "no shell": ")\n"}
+        path.write_text(kept[damage])
+    back = "a part of slurm-soda's prolog is missing or broken: it goes back into the queue"
+    reads_it = {"guest": part in PARTS[:5], "host": part in PARTS[:2], "newcomer": part in PARTS[:4]}
+    # Without share-back nobody is left to say it; such a node gets no guests, as its agent tells.
+    told = {who: reads and part != "share-back" for who, reads in reads_it.items()}
+    said = node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
+    assert (back in said) == told["guest"]
+    assert (back in node.starts(9, "3")) == told["host"]
+    if part in PARTS[:4]:
+        (node.shares / "guest.12").write_text("uid=1000\nhosts=7\ngpus=2\nown=\nend\n")
+        assert (back in node.starts(13, "2")) == told["newcomer"]
+    node.run("epilog", EPILOG_ENV)

@@ -73,7 +73,7 @@ def processes(site: DaemonSite) -> list[str]:
 
 def left(site: DaemonSite) -> list[str]:
     """Files of shares and daemons, and processes of MPS."""
-    files = node(site, "find", "/run/slurm-soda/mps", "/run/slurm-soda/shares", "-mindepth", "1")
+    files = node(site, "find", "/run/slurm-soda-node/mps", "/run/slurm-soda-node/shares", "-mindepth", "1")
     return files.splitlines() + processes(site)
 
 
@@ -152,12 +152,14 @@ def test_a_user_who_locks_what_he_can_open_keeps_nobody_from_mps(site: DaemonSit
 def test_a_daemon_that_its_epilog_could_not_end_is_ended_before_the_next_job_runs(site: DaemonSite) -> None:
     first = train(site, "bob", "resnet50", "--soda-share=yes", f"--nodelist={NODE}")
     site.wait(lambda: speed(site, "bob", first) > 0, "it trains")
-    hold = "for lock in /run/slurm-soda/locks/mps.*; do setsid flock $lock sleep 7 >/dev/null 2>&1 & done; sleep 0.2"
+    hold = (
+        "for lock in /run/slurm-soda-node/locks/mps.*; do setsid flock $lock sleep 7 >/dev/null 2>&1 & done; sleep 0.2"
+    )
     node(site, "sh", "-c", hold)
     cancel(site, first)
     site.wait(lambda: site.cluster.node_states()[NODE].startswith("idle"), "the epilog has given up")
     assert processes(site)
-    node(site, "sh", "-c", "for lock in /run/slurm-soda/locks/mps.*; do flock $lock true; done")
+    node(site, "sh", "-c", "for lock in /run/slurm-soda-node/locks/mps.*; do flock $lock true; done")
     second = train(site, "carol", "resnet50", f"--nodelist={NODE}")
     site.wait_running([second])
     assert processes(site) == []

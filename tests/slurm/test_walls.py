@@ -73,7 +73,7 @@ class Site:
         return set(text().splitlines()) - {"shown"}
 
     def records(self, node: str = "n1") -> set[str]:
-        return set(self.cluster.exec("root", ("ls", "/run/slurm-soda/shares"), node=node).stdout.split())
+        return set(self.cluster.exec("root", ("ls", "/run/slurm-soda-node/shares"), node=node).stdout.split())
 
     def tasks(self, array: int) -> list[str]:
         """Index and state of each task."""
@@ -203,8 +203,40 @@ def test_the_last_task_of_an_array_goes_back_alone(site: Site) -> None:
     assert "1 RUNNING" in site.tasks(array)
 
 
-@pytest.mark.sample(3)
+PARTS = "/opt/slurm-soda/libexec"
+RECORDS = "/run/slurm-soda-node/shares"
+BROKEN = {
+    "a part is missing": (f"mv {PARTS}/share-records {PARTS}/away", f"mv {PARTS}/away {PARTS}/share-records"),
+    "a part is cut off": (f"mv {PARTS}/share-records {PARTS}/away; sed '/^}}/q' {PARTS}/away >{PARTS}/share-records",
+                          f"mv {PARTS}/away {PARTS}/share-records"),
+    "the directory is a user's": (f"chown alice {RECORDS}", f"chown root {RECORDS}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str) -> None:
+    damage, mended = BROKEN[case]
+    host = site.host(1, "--nodelist=n1")
+    guest = site.guest([host], (0,))
+    site.shown(guest)
+    site.root("sh", "-c", damage, node="n1")
+    try:
+        site.root("scancel", str(host))
+        newcomer = site.submit("sleep 300", "--gres=gpu:4", "--nodelist=n1")
+        site.wait(newcomer, "PENDING BeginTime")
+        late = site.guest([host], (1,))
+        site.wait(late, "PENDING BeginTime")
+        assert site.state(guest).startswith("RUNNING")
+        assert not [state for state in site.cluster.node_states().values() if "drain" in state]
+    finally:
+        site.root("sh", "-c", mended, node="n1")
+    site.root("scontrol", "update", f"jobid={newcomer}", "StartTime=now")
+    site.wait(newcomer, "RUNNING")
+    assert not site.state(guest).startswith("RUNNING")
+
+
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sample(3)
 def test_nobody_starts_beside_a_guest(cluster: ContainerCluster, case: str) -> None:
     with prepared(cluster):
         found = list(run(cluster, [case], 2, 1, 20))

@@ -331,6 +331,8 @@ def test_cores_of_a_waiting_job(
     ("enforce", {"gpus": {"n1": [1]}, "with": [5], "refused": "node n1 will not do for it"},
      "It does not, since that cannot be: node n1 will not do for it."),
     ("enforce", {"no_guest": "it has --exclusive"}, "It cannot join running jobs as their guest: it has --exclusive."),
+    ("enforce", {"unguarded": "n1 (share-start is not whole)"},
+     "It cannot be a guest on some nodes with jobs that it could join: n1 (share-start is not whole)."),
     ("enforce", {"stays": "guest 8 cannot go"}, "A bound on slowdown does not hold: guest 8 cannot go."),
 ])  # fmt: skip
 def test_whom_it_joins_or_why_it_cannot(soda: Bench, mode: str, shares: dict[str, Any], told: str) -> None:

@@ -15,6 +15,7 @@ from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
 from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
+from slurm_soda.wire.walls import NodeWalls
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
@@ -26,6 +27,7 @@ UNDER_MPS = MpsJob(7, "1000", (0, 3))
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
     (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),), (HookSettings(10, True, ("gpu",)),),
+    (NodeWalls("", (12, 15)),),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
@@ -56,6 +58,7 @@ KIND: dict[str, Any] = {"opened": OPENED, "closed": CLOSED, "usage": USAGE, "pro
 NAMED: dict[str, Any] = KIND | {
     "MPS job": UNDER_MPS,
     "hooks": REPORT.hooks[0],
+    "walls": REPORT.walls[0],
     "core measurement": MEASURED,
     "core fit": FIT,
     "core order": ORDER,
@@ -95,7 +98,7 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled", "saved", "mps", "partitions", "consent_by_default"}
+            assert key in {"gpus", "hints", "settled", "saved", "mps", "partitions", "consent_by_default", "recorded"}
             assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 

@@ -194,6 +194,8 @@ class AgentHeartbeat(Base):
     seen_s: Mapped[float]
     gpu_count: Mapped[int] = mapped_column(default=0)
     faults: Mapped[list[str]] = mapped_column(JSON, default=list)
+    walls: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
+    """As in the report: one :class:`.NodeWalls`, or none."""
     hooks: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     """At most one :class:`slurm_soda.wire.hook_settings.HookSettings`."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.store.agent_reports import store_report
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
 from slurm_soda.slurm_ext.read.slurm_config import parse_config
@@ -19,7 +20,7 @@ from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.records import NodeReport
-from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm
+from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 SETTINGS = SharingSettings(partitions=["gpu"], gres="cog")
@@ -55,7 +56,7 @@ def test_a_site_that_may_share() -> None:
     lines = checked()
     assert list(lines) == [
         "Slurm", "GRES", "accounting", "devices", "prolog time limit", "Extra", "device access", "partitions", "memory",
-        "node settings",
+        "node settings", "prolog/epilog", "guard",
     ]  # fmt: skip
     assert {name: one.state for name, one in lines.items()} == dict.fromkeys(lines, "ok")
 
@@ -75,6 +76,9 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config": {"PrologEpilogTimeout": "49"}}, "prolog time limit", "fail", "PrologEpilogTimeout=50"),
     ({"config": {"SchedulerParameters": "x,extra_constraints"}}, "Extra", "fail", "take it out"),
     ({"config": {"ConstrainDevices": "no"}}, "device access", "warn", "ConstrainDevices=yes"),
+    ({"config": {"Prolog[0]": "(null)"}}, "prolog/epilog", "fail", "set Prolog="),
+    ({"config": {"Epilog[0]": "(null)"}}, "prolog/epilog", "fail", "set Epilog="),
+    ({"config": {"JobSubmitPlugins": "(null)"}}, "guard", "fail", "docs/site-lua.md"),
     ({"partitions": ()}, "partitions", "fail", "sharing.partitions"),
     ({"config": {"DefMemPerCPU": "UNLIMITED"}}, "memory", "warn", "DefMemPerCPU"),
     ({"partitions": (partition(JobDefaults="DefMemPerGPU=4000"),)}, "memory", "warn", "DefMemPerCPU"),
@@ -215,3 +219,22 @@ def test_no_line_where_nothing_is_shared(soda: Bench, recorded: RecordedSlurm) -
     soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
     names = [one["check"] for one in soda("doctor", "--json", status=None).document["findings"]]
     assert {"sharing: GRES", "sharing: guard of sbatch"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("walls", "state", "said"),
+    [
+        ([], "fail", "n1: soda-agent there does not say"),
+        ([{"fault": "share-start is not whole", "recorded": []}], "fail", "n1: share-start is not whole"),
+        ([{"fault": "", "recorded": [7]}], "ok", "1 nodes"),
+    ],
+)
+def test_walls_that_nodes_told_of(
+    soda: Bench, recorded: RecordedSlurm, walls: list[dict[str, Any]], state: str, said: str
+) -> None:
+    soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
+    with soda.store.write() as session:
+        session.get_one(AgentHeartbeat, "n1").walls = walls
+    found = finding(soda("doctor", "--json", status=None), "sharing: walls on nodes")
+    assert found[0] == state
+    assert said in found[1]

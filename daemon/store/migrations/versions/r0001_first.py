@@ -229,6 +229,7 @@ def _create_node_tables() -> None:
         sa.Column("seen_s", sa.Double(), nullable=False),
         sa.Column("gpu_count", sa.Integer(), nullable=False),
         sa.Column("faults", sa.JSON(), nullable=False),
+        sa.Column("walls", sa.JSON(), nullable=False),
         sa.Column("hooks", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("node", name=op.f("pk_agent_heartbeat")),
     )
