@@ -19,6 +19,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
+from slurm_soda.daemon.sharing.new_shares import begin_shares
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -92,14 +93,14 @@ class PlanExecutor:
         ordinary: list[JobChange] = []
         if plan is not None:
             ordinary, plan = self._waiting_changes(state, snapshot, plan)
-        joins = shares.begin(plan if acts else None, slurm_state, state.job_cache, preemptions)
-        ordinary = [*shares.splits, *(change for change in ordinary if change.job_id not in shares.splitting)]
-        planned = len(share_steps) + len(steps) + len(begun) + len(joins) + len(ordinary)
+        joins = begin_shares(shares, plan if acts else None, slurm_state, state.job_cache, preemptions)
+        shares.refusals, ordinary = joins.refusals, joins.order(ordinary)
+        planned = len(share_steps) + len(steps) + len(begun) + len(joins.begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
-        preemption_steps, share_steps = steps + begun, share_steps + joins
+        preemption_steps, share_steps = steps + begun, share_steps + joins.begun
         urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
         admitted = self._limits.admit(urgent, ordinary, at.steady_s)
         self._sent = len(admitted.changes)

@@ -1,4 +1,4 @@
-"""All shares that are not over: beginning what a plan asks for, following each, and giving requests back."""
+"""All shares that are not over: following each, and giving requests back."""
 
 from __future__ import annotations
 
@@ -36,15 +36,10 @@ from slurm_soda.daemon.store.shares import (
     load_shares,
     parted_pairs,
 )
-from slurm_soda.policies.pipeline.actions import JoinGpus, ResizeRequest, RouteJob
-from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
-from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
-from slurm_soda.slurm_ext.sharing.guest_record import parse_guest_record
 from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
 from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange
@@ -76,8 +71,6 @@ class OpenShares:
     pauses: PairPauses = field(default_factory=PairPauses)
     manual: ManualShares = field(default_factory=ManualShares)
     """What admins want."""
-    splits: list[JobChange] = field(default_factory=list)
-    """Of arrays of which the last plan would let a task join."""
     refusals: dict[int, str] = field(default_factory=dict)
     """Why jobs that the last plan would let join did not, by id."""
     unguarded: str = ""
@@ -93,11 +86,6 @@ class OpenShares:
     def under_way(self) -> bool:
         """Some share changes within seconds."""
         return any(share.phase != "started" for share in self.by_guest.values())
-
-    @property
-    def splitting(self) -> set[int]:
-        """Arrays that lose a task in this cycle: their order has time."""
-        return {change.job_id for change in self.splits}
 
     @property
     def waiting(self) -> set[int]:
@@ -198,99 +186,6 @@ class OpenShares:
             share.ended_s = at.now_s
             self.pauses.note(share, at.steady_s)
         return before != (share.phase, share.end, share.why, share.restart)
-
-    def begin(
-        self, plan: Plan | None, slurm_state: SlurmState, job_cache: JobCache, preemptions: ActivePreemptions
-    ) -> list[ShareStep]:
-        """The plan's new shares, each with its update; :meth:`adopt` those that the change limits let through."""
-        begun: list[ShareStep] = []
-        self.refusals, self.splits = {}, []
-        if plan is None:
-            return begun
-        jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
-        touched = {action.job_id for action in plan.actions if isinstance(action, ResizeRequest | RouteJob)}
-        leaving = {*preemptions.by_job, *(action.job_id for action in plan.preempts)}
-        for action in plan.actions:
-            if not isinstance(action, JoinGpus) or action.job_id in self.by_guest:
-                continue
-            action = self._of_single_task(action, jobs)  # noqa: PLW2901 - the same places
-            taken = [*self.by_guest.values(), *(step.share for step in begun)]
-            why = self._why_not(action, jobs, taken, leaving) or self.pauses.why_not(
-                action.job_id, action.hosts, at.steady_s
-            )
-            if action.job_id in touched:
-                why = "something else of its request is changed first"
-            job = jobs.get(action.job_id)
-            if not why and job is not None:
-                why = self._ask(action, job, jobs, at.steady_s)
-            if why or job is None:
-                self.refusals[action.job_id] = why
-                continue
-            if job.array_rest:
-                self.splits.append(job_changes.split_change(action, job))
-                continue
-            try:
-                begun.append(self._begin(action, job, jobs, job_cache, at))
-            except SlurmReplyError as error:
-                self.refusals[action.job_id] = str(error)
-        return begun
-
-    def _ask(self, action: JoinGpus, job: SlurmJob, jobs: Mapping[int, SlurmJob], steady_s: float) -> str:
-        """Why it may not, as far as Slurm must be asked; what holds whoever its hosts would be is remembered."""
-        hosts = [jobs[host] for host in action.hosts]
-        why = self.checks.why_not(action, job, hosts, self.settings, steady_s)
-        if not why and (why := self.checks.why_not_as_it_asks(job)):
-            self.pauses.note_refused(job.job_id, why, shown_request(job), steady_s)
-        return why
-
-    def _begin(
-        self, action: JoinGpus, job: SlurmJob, jobs: Mapping[int, SlurmJob], job_cache: JobCache, at: Instant
-    ) -> ShareStep:
-        change = job_changes.join_change(action, job, self.settings.gres)
-        share = Share(
-            guest=action.job_id,
-            submit_s=job_cache.submit_s(action.job_id),
-            restart=job.restarts,
-            nodes=action.nodes,
-            record=parse_guest_record(change.new["Extra"]),
-            wrote={name: value for name, value in change.new.items() if name != "Extra"},
-            phase="intended",
-            created_s=at.now_s,
-            deadline_s=at.steady_s + self.settings.start_within_s,
-            users=(job.user, *(jobs[host].user for host in action.hosts)),
-            host_restarts={host: jobs[host].restarts for host in action.hosts},
-            why=action.reason,
-        )
-        return ShareStep(share, "share", change)
-
-    def _of_single_task(self, action: JoinGpus, jobs: Mapping[int, SlurmJob]) -> JoinGpus:
-        """The same for a task that is a job of its own already, where one waits that asks for the same."""
-        rest = jobs.get(action.job_id)
-        if rest is None or not rest.array_rest:
-            return action
-        asked = shown_request(rest)
-        for job in jobs.values():
-            single = job.array_job_id == rest.array_job_id and job.state == "PENDING" and not job.array_rest
-            free = not job.shared_gpus and job.job_id not in self.by_guest
-            if single and free and shown_request(job) == asked and not self.pauses.why_refused(job, self._steady_s):
-                return replace(action, job_id=job.job_id)
-        return action
-
-    def _why_not(
-        self, action: JoinGpus, jobs: Mapping[int, SlurmJob], taken: Iterable[Share], leaving: Collection[int]
-    ) -> str:
-        job = jobs.get(action.job_id)
-        if job is None or job.state != "PENDING" or action.job_id in leaving:
-            return "it does not wait for GPUs any more"
-        for host in action.hosts:
-            known = jobs.get(host)
-            if known is None or known.state != "RUNNING" or host in leaving:
-                return f"job {host}, beside which it would start, leaves"
-        for share in taken:
-            if not set(share.nodes).isdisjoint(action.nodes) and not set(share.record.gpus).isdisjoint(action.gpus):
-                return f"job {share.guest} has that place already"
-        why = (self.pauses.why_owners_apart(job.user, jobs[host].user, self._steady_s) for host in action.hosts)
-        return next(filter(None, why), "")
 
     def adopt(self, begun: Iterable[Share]) -> None:
         """Follow these from now on."""

@@ -74,8 +74,16 @@ def shown(cluster: ContainerCluster, job_id: int) -> list[str]:
     return [word for word in words if word.startswith(names) and not word.endswith("=")]
 
 
-def join(job: SlurmJob, *gpus: int, own: int = 0, nodes: tuple[str, ...] = ("n1",)) -> JobChange:
-    return join_change(JoinGpus(job.job_id, (1,), nodes, gpus, own, "a test"), job, SHARED_GPU_GRES)
+def join(job: SlurmJob, *gpus: int, nodes: tuple[str, ...] = ("n1",), hosts: tuple[int, ...] = (1,)) -> JobChange:
+    return join_change(JoinGpus(job.job_id, hosts, nodes, gpus, 0, "a test"), job, SHARED_GPU_GRES)
+
+
+def run_hosts(cluster: ContainerCluster, client: CliSlurmClient, *nodes: str) -> tuple[int, ...]:
+    """Jobs on all GPUs of these nodes: without them the nodes' hooks send a guest back."""
+    hosts = tuple(submit(cluster, f"--gres=gpu:4 --nodelist={node}") for node in nodes)
+    cluster.exec("root", ("scontrol", "release", ",".join(map(str, hosts)))).check()
+    cluster.wait_until(lambda: all(record_of(client, host).state == "RUNNING" for host in hosts), "hosts run")
+    return hosts
 
 
 def send(client: CliSlurmClient, change: JobChange) -> str:
@@ -87,10 +95,10 @@ def send(client: CliSlurmClient, change: JobChange) -> str:
 def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
     cluster: ContainerCluster, client: CliSlurmClient, asks: str
 ) -> None:
-    job_id = submit(cluster, asks)
+    job_id, hosts = submit(cluster, asks), run_hosts(cluster, client, "n1")
     job, before = record_of(client, job_id), shown(cluster, job_id)
     assert why_not_guest(job, client.request(job_id)) == ""
-    assert send(client, join(job, 2)) == ""
+    assert send(client, join(job, 2, hosts=hosts)) == ""
     waiting = record_of(client, job_id)
     assert (waiting.shared_gpus, waiting.gpus) == (1, 1)
     record = read_guest_records(client, [job_id])[job_id]
@@ -98,7 +106,7 @@ def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
     assert send(client, unshare_change(job_id, record, "a test")) == ""
     assert shown(cluster, job_id) == before
     assert request_fields(record_of(client, job_id)) == request_fields(job)
-    assert send(client, join(job, 2)) == ""
+    assert send(client, join(job, 2, hosts=hosts)) == ""
     cluster.exec("root", ("scontrol", "release", str(job_id))).check()
     cluster.wait_until(lambda: record_of(client, job_id).state == "RUNNING", f"job {job_id} runs as a guest")
     assert client.allocations([job_id])[job_id] == [HeldOnNode("n1", 1, job.cpus, (), (2,))]
@@ -108,10 +116,11 @@ def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
 def test_a_gang_becomes_a_guest_on_the_same_index_of_each_node(
     cluster: ContainerCluster, client: CliSlurmClient, asks: str
 ) -> None:
-    job_id = submit(cluster, asks)
+    job_id, nodes = submit(cluster, asks), ("n1", "n2")
+    hosts = run_hosts(cluster, client, *nodes)
     job, before = record_of(client, job_id), shown(cluster, job_id)
     assert why_not_guest(job, client.request(job_id)) == ""
-    change = join(job, 3, nodes=("n1", "n2"))
+    change = join(job, 3, nodes=nodes, hosts=hosts)
     assert send(client, change) == ""
     record = read_guest_records(client, [job_id])[job_id]
     assert isinstance(record, GuestRecord)
@@ -153,12 +162,9 @@ def test_with_sodad_and_its_store_gone_requests_come_from_what_jobs_carry(
 
 def test_a_guest_that_runs_is_named_until_it_waits_again(cluster: ContainerCluster, client: CliSlurmClient) -> None:
     """Whoever uninstalls must not take the hooks away before: nothing else guards the GPU of such a guest."""
-    host, job_id = submit(cluster, "--gres=gpu:4 --nodelist=n1"), submit(cluster, "--gres=gpu:1")
-    cluster.exec("root", ("scontrol", "release", str(host))).check()
-    cluster.wait_until(lambda: record_of(client, host).state == "RUNNING", f"job {host} runs")
+    job_id, hosts = submit(cluster, "--gres=gpu:1"), run_hosts(cluster, client, "n1")
     before = shown(cluster, job_id)
-    joins = JoinGpus(job_id, (host,), ("n1",), (2,), 0, "a test")
-    assert send(client, join_change(joins, record_of(client, job_id), SHARED_GPU_GRES)) == ""
+    assert send(client, join(record_of(client, job_id), 2, hosts=hosts)) == ""
     cluster.exec("root", ("scontrol", "release", str(job_id))).check()
     cluster.wait_until(lambda: record_of(client, job_id).state == "RUNNING", f"job {job_id} runs as a guest")
     for argv in (("release-all", "--dry-run"), ("release-all",)):
@@ -176,8 +182,9 @@ def test_without_python_requests_come_from_what_jobs_carry(cluster: ContainerClu
     forged = submit(cluster, "--gres=gpu:1")
     own = shown(cluster, forged)
     record = "Extra=soda-guest:1,hosts=5,gpus=2,undo=TresPerNode=gres/gpu:4;ReqNodeList=$(id)"
-    update = ("scontrol", "update", f"JobId={forged}", "TresPerNode=gres/sharedgpu:g2:1", "ReqNodeList=n1", record)
-    cluster.exec("root", update).check()
+    # In one update job_submit.lua would refuse it.
+    for fields in (("TresPerNode=gres/sharedgpu:g2:1", "ReqNodeList=n1"), (record,)):
+        cluster.exec("root", ("scontrol", "update", f"JobId={forged}", *fields)).check()
     lines = (
         "rm -rf /tmp/alone", "mkdir -p /tmp/alone/libexec /tmp/alone/state",
         "cp /opt/slurm-soda/libexec/soda-release-lifts /tmp/alone/libexec/", "chown -R slurm /tmp/alone",

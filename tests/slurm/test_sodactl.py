@@ -100,6 +100,7 @@ def site(running: Site) -> Iterator[Site]:
 
 
 def test_the_doctor_finds_the_cluster_well(site: Site) -> None:
+    site.wait(lambda: site.run("doctor", status=None).status == 0, "agents of both nodes have reported")
     document = site.json("doctor")
     wrong = {finding["check"]: finding["found"] for finding in document["findings"] if finding["state"] != "ok"}
     # The shipped cluster lets a job 10 s to save its state; agents report, and prologs run, from the first minute on.
