@@ -109,7 +109,7 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite) -> None:
     changed = sorted([few, many, ranks, wide, memory, capped])
     assert sorted(row["job_id"] for row in rewrites(site)) == changed, "once each"
     assert [shown(site, job, "NumCPUs") for job in (without, tied, alone)] == [("20",), ("7",), ("4",)]
-    for job, text in ((tied, "--cpus-per-gpu"), (alone, "--exclusive"), (sweep, "job array")):
+    for job, text in ((tied, "--cpus-per-gpu"), (alone, "--exclusive"), (sweep, "several waiting tasks")):
         said = soda(site, "explain", str(job))
         assert text in said["cores"]["left_alone"], said
         assert any("is left alone" in line for line in said["reasons"])

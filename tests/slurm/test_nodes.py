@@ -107,6 +107,18 @@ def site(cluster: ContainerCluster) -> Iterator[Site]:
         yield site
 
 
+def test_an_impostor_on_sodads_port_takes_nothing_out_of_a_spool(cluster: ContainerCluster) -> None:
+    site, kept = Site(cluster), "/tmp/impostor.jsonl"
+    with site.controller("alice", kept):
+        job_id = site.submit("true", "--nodelist=n1")
+        cluster.wait_until(lambda: (job_id, 0, "n1") in site.heard(kept).closed, "the impostor was told")
+        time.sleep(3)  # he has answered, and the agent has tried again
+        spooled = cluster.exec("root", ("ls", "/var/spool/slurm-soda"), node="n1").check().stdout.split()
+        assert {name.rpartition(".")[2] for name in spooled if name.startswith(f"{job_id}.")} >= {"open", "close"}
+    with site.controller("slurm", KEPT):
+        site.wait_closed(job_id)
+
+
 LINKED = """
 mkdir -p /etc/slurm/prolog.d /etc/slurm/epilog.d
 for hook in prolog epilog; do ln -sf /opt/slurm-soda/libexec/$hook /etc/slurm/$hook.d/50-soda; done
@@ -132,18 +144,6 @@ def test_links_to_the_hooks(site: Site) -> None:
                 "root", ("mv", "/etc/slurm/slurm.conf.before", "/etc/slurm/slurm.conf"), node=host
             ).check()
         site.cluster.exec("root", ("scontrol", "reconfigure")).check()
-
-
-def test_an_impostor_on_sodads_port_takes_nothing_out_of_a_spool(cluster: ContainerCluster) -> None:
-    site, kept = Site(cluster), "/tmp/impostor.jsonl"
-    with site.controller("alice", kept):
-        job_id = site.submit("true", "--nodelist=n1")
-        cluster.wait_until(lambda: (job_id, 0, "n1") in site.heard(kept).closed, "the impostor was told")
-        time.sleep(3)  # he has answered, and the agent has tried again
-        spooled = cluster.exec("root", ("ls", "/var/spool/slurm-soda"), node="n1").check().stdout.split()
-        assert {name.rpartition(".")[2] for name in spooled if name.startswith(f"{job_id}.")} >= {"open", "close"}
-    with site.controller("slurm", KEPT):
-        site.wait_closed(job_id)
 
 
 BURN = "timeout 4 sh -c 'while :; do :; done'"
