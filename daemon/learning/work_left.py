@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, own_alone_s
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.progress import RunId, newest_progress, paces_by_job
-from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, find_jobs
+from slurm_soda.daemon.store.progress import RunId, progress_of_runs
 from slurm_soda.daemon.store.tables.progress import JobProgressRow
 from slurm_soda.policies.run_times.prediction_sources import IterationWork
 from slurm_soda.policies.sharing.job_kinds import Estimate, Source
@@ -37,18 +36,14 @@ def work_left(
     if not runs:
         return {}
     with store.read() as session:
-        told = newest_progress(session, runs)
-        job_ids = [run.job_id for run in told]
-        # Of jobs that had the id before a reset of Slurm nothing counts.
-        begin_s = {job.job_id: job.submit_s - CLOCK_SLACK_S for job in find_jobs(session, job_ids) if job.end_s is None}
-        paces = paces_by_job(session, job_ids)
+        told, paces = progress_of_runs(session, runs)
         found: dict[int, IterationWork] = {}
         for run, row in told.items():
-            job, since_s = runs[run], begin_s.get(run.job_id)
+            job = runs[run]
             left = _left(row, job)
-            if left is None or since_s is None or row.first_s < since_s:
+            if left is None:
                 continue
-            own_s = own_alone_s([pace for pace in paces.get(run.job_id, ()) if pace.first_s >= since_s])
+            own_s = own_alone_s(paces.get(run.job_id, ()))
             each = iteration_s(job) if own_s is None else Estimate(own_s, 0.0, Source.MEASURED)
             if each is not None and each.value > 0:
                 found[run.job_id] = IterationWork(left, each)

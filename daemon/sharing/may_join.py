@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from slurm_soda.daemon.config import SharingSettings
@@ -16,7 +16,12 @@ from slurm_soda.slurm_ext.sharing.guest_requests import why_not_guest
 
 def partitions_share(job: SlurmJob, settings: SharingSettings) -> bool:
     """Whether all partitions in which a job may run let jobs share."""
-    return set(job.partition.split(",")) <= set(settings.partitions)
+    return all_listed(job.partition, settings.partitions)
+
+
+def all_listed(partition: str, allowed: Collection[str]) -> bool:
+    """Whether each of a job's partitions, as Slurm lists them, is one of these."""
+    return set(partition.split(",")) <= set(allowed)
 
 
 def consents(job: SlurmJob, settings: SharingSettings) -> bool:

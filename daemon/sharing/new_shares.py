@@ -35,6 +35,8 @@ class NewShares:
     """Of arrays of which a task is to join."""
     refusals: dict[int, str] = field(default_factory=dict)
     """Why jobs do not join, by id."""
+    _single_tasks: dict[int, list[SlurmJob]] | None = None
+    """By array, waiting tasks that are jobs of their own; looked for once, when an array is to join."""
 
     def order(self, ordinary: Iterable[JobChange]) -> list[JobChange]:
         """Ordinary changes with those of arrays that lose a task, whose own order has time."""
@@ -63,13 +65,19 @@ class NewShares:
         if rest is None or not rest.array_rest:
             return action
         asked = shown_request(rest)
-        for job in self.jobs.values():
-            single = job.array_job_id == rest.array_job_id and job.state == "PENDING" and not job.array_rest
+        for job in self._singles().get(rest.array_job_id, ()):
             free = not job.shared_gpus and job.job_id not in shares.by_guest
-            if not (single and free) or shown_request(job) != asked or shares.pauses.why_refused(job, steady_s):
-                continue
-            return replace(action, job_id=job.job_id)
+            if free and shown_request(job) == asked and not shares.pauses.why_refused(job, steady_s):
+                return replace(action, job_id=job.job_id)
         return action
+
+    def _singles(self) -> dict[int, list[SlurmJob]]:
+        if self._single_tasks is None:
+            self._single_tasks = {}
+            for job in self.jobs.values():
+                if job.array_task and not job.array_rest and job.state == "PENDING":
+                    self._single_tasks.setdefault(job.array_job_id, []).append(job)
+        return self._single_tasks
 
     def _why_not(self, action: JoinGpus, job: SlurmJob, touched: Collection[int], leaving: Collection[int]) -> str:
         if why := self._why_taken(action, leaving):

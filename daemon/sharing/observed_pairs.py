@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.progress import CoRunners, RunId, newest_progress, paces_by_job, shared_since_s
-from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, find_jobs
+from slurm_soda.daemon.store.progress import CoRunners, RunId, progress_of_runs, shared_since_s
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
@@ -183,18 +182,7 @@ def read_observed_runs(
     """What running jobs told, by job id, with the co-runners that they have now."""
     runs = {RunId(job.job_id, job.restarts): job for job in running if job.gpus}
     with store.read() as session:
-        # Of jobs that had the id before a reset of Slurm nothing counts.
-        listed = find_jobs(session, [run.job_id for run in runs])
-        begin_s = {job.job_id: job.submit_s - CLOCK_SLACK_S for job in listed if job.end_s is None}
-        told = {
-            run: row
-            for run, row in newest_progress(session, runs).items()
-            if row.first_s >= begin_s.get(run.job_id, math.inf)
-        }
-        paces = {
-            job_id: [row for row in rows if row.first_s >= begin_s[job_id]]
-            for job_id, rows in paces_by_job(session, [run.job_id for run in told]).items()
-        }
+        told, paces = progress_of_runs(session, runs)
         began_s = {
             run: shared_since_s(session, co_runners_of[run])
             for run in told

@@ -18,7 +18,7 @@ from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
-from slurm_soda.daemon.sharing.may_join import consents, why_pools_exclude
+from slurm_soda.daemon.sharing.may_join import all_listed, consents, why_pools_exclude
 from slurm_soda.daemon.sharing.node_guards import describe_unguarded, read_node_guards
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
 from slurm_soda.daemon.store.engine import Store
@@ -152,7 +152,7 @@ def describe_jobs(
     batch = np.array([*(kind.batch for kind in kinds), 0], dtype=np.int64)[codes]
     lists = {record.partition for record in records}
     share, mixed = (
-        {name: set(name.split(",")) <= set(allowed) for name in lists}
+        {name: all_listed(name, allowed) for name in lists}
         for allowed in (settings.partitions, settings.different_users)
     )
     to_itself, to_its_user = _on_kept_nodes(records)

@@ -6,7 +6,8 @@ time: intervals in which somebody came or went are left out. They count from whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.id_lists import split_list
-from slurm_soda.daemon.store.queries import belongs_to
+from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, belongs_to, find_jobs
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.wire.records import ReportedProgress
@@ -143,6 +144,24 @@ def paces_of(session: Session, job: Job) -> Sequence[JobPaceRow]:
     query = select(JobPaceRow).where(JobPaceRow.job_id == job.job_id)
     rows = session.scalars(query.order_by(JobPaceRow.restart, JobPaceRow.began_s, JobPaceRow.id))
     return [row for row in rows if belongs_to(row.first_s, job)]
+
+
+def progress_of_runs(
+    session: Session, runs: Collection[RunId]
+) -> tuple[dict[RunId, JobProgressRow], dict[int, list[JobPaceRow]]]:
+    """What these runs said last, and by job id the paces of all runs of those that said something.
+
+    Of jobs that had the id before a reset of Slurm nothing counts.
+    """
+    newest = newest_progress(session, runs)
+    job_ids = [run.job_id for run in newest]
+    begin_s = {job.job_id: job.submit_s - CLOCK_SLACK_S for job in find_jobs(session, job_ids) if job.end_s is None}
+    told = {run: row for run, row in newest.items() if row.first_s >= begin_s.get(run.job_id, math.inf)}
+    paces = {
+        job_id: [row for row in rows if row.first_s >= begin_s[job_id]]
+        for job_id, rows in paces_by_job(session, [run.job_id for run in told]).items()
+    }
+    return told, paces
 
 
 def newest_progress(session: Session, runs: Iterable[RunId]) -> dict[RunId, JobProgressRow]:

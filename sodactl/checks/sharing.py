@@ -21,7 +21,7 @@ from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_valu
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe
 from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
-from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
+from slurm_soda.sodactl.checks.slurm_conf import leading_number, parse_node_gres
 from slurm_soda.wire.hook_settings import HookSettings
 
 SPARE_S = 40
@@ -116,14 +116,9 @@ def _names_each_device(node_gres: str, gres: str) -> bool:
     return not types or sorted(types) == sorted(f"g{index}:1" for index in range(gpus))
 
 
-def _seconds(text: str) -> int:
-    told = re.match(r"[0-9]{1,9}", text)
-    return int(told[0]) if told else 0
-
-
 def _time_limit(config: SlurmConfig) -> CheckResult:
     """A newcomer's prolog waits for a guest to go; slurmd must not end it before."""
-    limit_s, wait_s = _seconds(config.get("PrologEpilogTimeout", "")), _seconds(config.get("KillWait", ""))
+    limit_s, wait_s = leading_number(config.get("PrologEpilogTimeout", "")), leading_number(config.get("KillWait", ""))
     good = limit_s in (0, _NO_TIMEOUT) or limit_s >= wait_s + SPARE_S
     found = f"PrologEpilogTimeout={limit_s}, KillWait={wait_s} s"
     remedy = f"set PrologEpilogTimeout={wait_s + SPARE_S} or more: a prolog waits until a guest has left its GPU"
@@ -167,7 +162,7 @@ def _memory(config: SlurmConfig, sharing: Sequence[SlurmPartition]) -> CheckResu
         return _result("memory", "warn", f"JobDefaults has {' and '.join(sorted(by_gpu))}", remedy)
 
     def limited(settings: Mapping[str, str]) -> bool:
-        return _seconds(settings.get("DefMemPerCPU", "")) > 0
+        return leading_number(settings.get("DefMemPerCPU", "")) > 0
 
     without = [one.name for one in sharing if not limited(one.fields) and not limited(config)]
     found = f"no DefMemPerCPU for {', '.join(without)}" if without else "jobs have a default"

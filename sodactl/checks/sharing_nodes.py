@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.slurm_conf import leading_number
 from slurm_soda.wire.hook_settings import HOOK_SETTINGS_FILE, HookSettings
 
 _CHECK = "sharing: node settings"
@@ -45,8 +45,7 @@ def _differences(settings: SharingSettings, config: SlurmConfig, node: HookSetti
         path = HOOK_SETTINGS_FILE
         yield f"not used by the hooks: {node.problem}", f"chown root {path}; chmod 644 {path}, on these nodes"
         return
-    wait = re.match(r"[0-9]{1,9}", config.get("KillWait", ""))
-    wait_s = int(wait[0]) if wait else 0
+    wait_s = leading_number(config.get("KillWait", ""))
     if node.kill_wait_s != wait_s:
         yield f"kill_wait_s={node.kill_wait_s}, KillWait is {wait_s} s", f"set kill_wait_s={wait_s} on these nodes"
     if node.mps and not settings.mps:

@@ -101,7 +101,7 @@ SLURM_CONF_RULES: Sequence[SlurmConfRule] = (
     SlurmConfRule(
         "prolog time limit",
         "PrologEpilogTimeout",
-        lambda v: 0 < _number(v) < _NO_TIMEOUT,
+        lambda v: 0 < leading_number(v) < _NO_TIMEOUT,
         "warn",
         "set PrologEpilogTimeout=90 or so (where GPUs are shared, KillWait and 40 s or more): by default a prolog that "
         "hangs keeps its node for ever",
@@ -147,14 +147,15 @@ def check_slurm_conf(config: SlurmConfig) -> Iterator[CheckResult]:
         )
 
 
-def _number(text: str) -> int:
+def leading_number(text: str) -> int:
+    """The number with which a value of slurm.conf begins, before its unit; 0 if there is none."""
     match = re.match(r"[0-9]{1,18}", text)
     return int(match[0]) if match else 0
 
 
 def check_kill_wait(config: SlurmConfig, grace_s: float) -> CheckResult:
     """A job that checkpoints at SIGTERM has KillWait for it."""
-    wait_s = _number(config.get("KillWait", ""))
+    wait_s = leading_number(config.get("KillWait", ""))
     found = f"KillWait={wait_s} s, a checkpoint's default grace is {grace_s:.0f} s"
     if wait_s >= grace_s:
         return CheckResult("checkpoint time", "ok", found)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.config import SharingSettings
-from slurm_soda.daemon.sharing.may_join import consents, partitions_share
+from slurm_soda.daemon.sharing.may_join import all_listed, consents, partitions_share
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.sharing.snapshot import SharingPolicy
@@ -49,11 +49,10 @@ def _possible_hosts(job: SlurmJob, records: Mapping[int, SlurmJob], settings: Sh
     """Running jobs that a waiting one might join by consent, users and partitions; those with as many GPUs first."""
     if job.state != "PENDING" or job.shared_gpus or not (partitions_share(job, settings) and consents(job, settings)):
         return []
-    mixed = set(settings.different_users)
 
     def may_meet(other: SlurmJob) -> bool:
-        both = {*job.partition.split(","), *other.partition.split(",")}
-        return other.user == job.user or both <= mixed
+        both = (job.partition, other.partition)
+        return other.user == job.user or all(all_listed(one, settings.different_users) for one in both)
 
     able = [
         other
