@@ -141,7 +141,8 @@ class JobTable:
     attained_gpu_s: FloatColumn
     """Attained service: GPUs x ``executed_s`` (Tiresias, Section 3.2.2)."""
     waited_s: FloatColumn
-    """Time spent eligible but not running since submission, the last run's end or the last promotion."""
+    """Time spent eligible but not running since submission, the last run's end or the last promotion; of a running job,
+    until it started."""
     preemptible: BoolColumn
     """The job said that it can checkpoint, so it may be requeued."""
     preemptions: IntColumn
@@ -163,7 +164,7 @@ class JobTable:
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
     overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    """It has waited so long that no other job is lifted past it (:mod:`.engine.lift_bounds`); empty: no job has."""
+    """It has waited so long that no later job may pass or delay it (:mod:`.waiting.overdue`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Column of :attr:`NodeTable.node_sets` with the nodes that would do, -1 for any; empty: any for all jobs."""
     unknown_nodes: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -296,3 +297,5 @@ class ClusterSnapshot:
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""
     tiers: Mapping[PartitionName, int] = field(default_factory=dict)
     """PriorityTier of partitions, as far as it was read: Slurm compares it before the priority."""
+    passing_limit_s: float = float("inf")
+    """After so long a wait a job is overdue; infinite: none ever is."""

@@ -66,7 +66,7 @@ class Gandiva:
             placing,
             self.name,
             np.concatenate((on_gpus, on_cpus)),
-            score=jobs.waited_s,
+            score=np.where(waits, jobs.waited_s, 0.0),
             score_name="waited_s",
             preempts=preempts,
             next_event_s=(slice_now + 1.0) * self.quantum_s if lacks.any() else float("inf"),

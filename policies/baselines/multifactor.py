@@ -12,7 +12,7 @@ from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.run_time_estimates import LIMIT
 from slurm_soda.policies.plan import JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
 MAX_AGE_S = 7 * 86_400.0
 """Slurm's default of PriorityMaxAge."""
@@ -81,7 +81,8 @@ class Multifactor:
         part of all nodes and its part of all CPUs.
         """
         jobs, nodes = snapshot.jobs, snapshot.nodes
-        age = np.minimum(jobs.waited_s / self.max_age_s, 1.0)
+        waited_s = np.where(jobs.state == JobState.PENDING, jobs.waited_s, 0.0)
+        age = np.minimum(waited_s / self.max_age_s, 1.0)
         size = 0.5 * (_part(jobs.nodes, len(nodes)) + _part(jobs.cpus, int(nodes.cpus.sum())))
         if self.favor_small:
             size = 1.0 - size

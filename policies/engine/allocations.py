@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,18 @@ class PreemptibleAllocations:
         for worst, row, node, gpus, cpus, memory in zip(*(c[worst_first].tolist() for c in columns), strict=True):
             self.on_node.setdefault(node, []).append(RankedAllocation(worst, row, gpus, cpus, memory))
             self._pieces[row].append(NodeAllocation(node, gpus, cpus, memory))
+
+    @classmethod
+    def of_pieces(cls, pieces: Mapping[int, list[NodeAllocation]], rank: Mapping[int, int]) -> PreemptibleAllocations:
+        """Of jobs, or of groups of them by the row of one, with what each holds and its rank."""
+        made = cls.__new__(cls)
+        made.rows = np.array(list(pieces), dtype=np.int64)
+        made._pieces = dict(pieces)
+        made.on_node = {}
+        for row in sorted(pieces, key=lambda one: -rank[one]):
+            for node, *amounts in pieces[row]:
+                made.on_node.setdefault(node, []).append(RankedAllocation(rank[row], row, *amounts))
+        return made
 
     def pieces(self, row: int) -> list[NodeAllocation]:
         """What a job holds, or held before :meth:`remove`."""

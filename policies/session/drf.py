@@ -74,10 +74,30 @@ class DrfSession:
             self._freed.update(piece.node for piece in job.pieces)
 
     def stopped(self, job: SessionJob) -> None:
-        """Never called: nobody is preempted."""
+        """A job that somebody else preempted waits again, in the place of its submission."""
+        shape = self._shapes[job.shape]
+        line = (job.user, shape.partition, shape.wants_gpus)
+        queue = self._lines.setdefault(line, deque())
+        at = sum((other.submit_s, other.job_id) < (job.submit_s, job.job_id) for other in queue)
+        queue.insert(at, job)
+        self._fresh.add(line)
 
     def started(self, job: SessionJob) -> None:
         """What the job holds was taken when it was decided."""
+
+    def adopt(self, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
+        """Somebody else decided: as if :meth:`decide` had answered this. O(waiting jobs of the line) for each start."""
+        for job in preempts:
+            self.end(job)
+        for job, pieces in starts:
+            shape = self._shapes[job.shape]
+            line = (job.user, shape.partition, shape.wants_gpus)
+            self._lines[line].remove(job)
+            if not self._lines[line]:
+                del self._lines[line]
+            self._start(job, list(pieces))
+        self._fresh = set(self._lines)
+        self._freed.clear()
 
     def next_event_s(self) -> float:
         return INFINITY

@@ -30,8 +30,12 @@ class EventSession(Protocol):
         """Jobs to preempt, and then jobs to start, in the order of the decision."""
         ...
 
+    def adopt(self, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
+        """Somebody else decided: as if :meth:`decide` had answered this."""
+        ...
+
     def stopped(self, job: SessionJob) -> None:
-        """A job that :meth:`decide` preempted waits again."""
+        """A job that was preempted waits again."""
         ...
 
     def started(self, job: SessionJob) -> None:

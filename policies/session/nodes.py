@@ -69,6 +69,10 @@ class NodeSession:
         self._free_nodes.take(list(job.pieces))
         self._all |= sum(piece.cpus for piece in job.pieces) < sum(piece.cpus for piece in before)
 
+    def look_at_all(self) -> None:
+        """Somebody else decided, for reasons of his own: the next time any waiting job may start."""
+        self._all = True
+
     def next_event_s(self) -> float:
         """When the next decision may differ without any event; infinite if nobody waits."""
         return self._tail.next_event_s() if self._waits else INFINITY

@@ -5,6 +5,7 @@ It decides as the policy's ``decide`` does of one node that has all the GPUs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.session.preemptible_jobs import PreemptibleJobs
@@ -57,6 +58,21 @@ class UniformGpuSession:
         """A job that :meth:`decide` started runs."""
         if self._rules.preemptive:
             self._tail.add(job)
+
+    def adopt(self, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
+        """Somebody else decided: as if :meth:`decide` had answered this. O(waiting jobs) for each start."""
+        for job in preempts:
+            self._free += job.gpus
+            if job.frozen is not None:
+                self._tail.exclude(job)
+        for job, _ in starts:
+            queue = self._queues[job.gpus if self._rules.skip else 0]
+            queue[:] = [item for item in queue if item[1] is not job]
+            heapify(queue)
+            self._free -= job.gpus
+            self._waits -= 1
+        self._all = True
+        self._newcomers.clear()
 
     def next_event_s(self) -> float:
         """When the next decision may differ without any event; infinite if nobody waits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.session.ranking import INFINITY
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import choose_decider
@@ -26,6 +27,7 @@ def simulate(
     engine: str = "auto",
     agents: RuntimeEffects | None = None,
     max_preemptions: int = 0,
+    passing_limit_s: float = INFINITY,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
@@ -40,6 +42,7 @@ def simulate(
         engine: one of :data:`~slurm_soda.simulator.engine.deciders.choice.ENGINES`.
         agents: what happens on the nodes to this workload: cores, neighbours, and who adjusts them; used for one run.
         max_preemptions: a job that was preempted so often is not preempted any more; 0: no bound.
+        passing_limit_s: a job that waited so long is passed by no later one; infinite: no bound.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
@@ -60,6 +63,7 @@ def simulate(
         speeds=speed is not None,
         adjusted=agents is not None,
         max_preemptions=max_preemptions,
+        passing_limit_s=passing_limit_s,
     )
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

@@ -68,6 +68,8 @@ class Scenario:
     placement: str = "policy"
     max_preemptions: int = 0
     """A job that was preempted so often is not preempted any more; 0: no bound, as in all papers that are reproduced."""
+    passing_limit_s: float = np.inf
+    """A job that waited so long is passed by no later one; infinite: no bound, as in all papers that are reproduced."""
     history_gpu_s: FloatColumn | None = None
     """GPU service of past jobs, for policies that learn from them; None: that of the workload's own jobs, as if their
     distribution were known (as in the evaluation of Tiresias, Section 5)."""
@@ -157,6 +159,7 @@ class Scenario:
                 costs=self.costs,
                 speed=speed,
                 max_preemptions=self.max_preemptions,
+                passing_limit_s=self.passing_limit_s,
                 progress=progress,
             )
         return simulate(
@@ -169,6 +172,7 @@ class Scenario:
             placement=self.placement,
             agents=self._agents(rules),
             max_preemptions=self.max_preemptions,
+            passing_limit_s=self.passing_limit_s,
             progress=progress,
         )
 

@@ -40,13 +40,21 @@ class SharingDecider(SnapshotDecider):
         most: int,
         at_once: bool,
         max_preemptions: int = 0,
+        passing_limit_s: float = math.inf,
     ) -> None:
         """A policy that puts at most so many jobs onto one GPU.
 
         ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
-        ``max_preemptions``: of one job, 0: any number.
+        ``max_preemptions``: of one job, 0: any number; ``passing_limit_s``: after such a wait no later job passes one.
         """
-        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
+        super().__init__(
+            policy,
+            workload,
+            cluster,
+            at_once=at_once,
+            max_preemptions=max_preemptions,
+            passing_limit_s=passing_limit_s,
+        )
         self._slowdowns, self._held, self._observed = slowdowns, slowdowns.devices, slowdowns.observed
         self._kinds = together.kinds
         self._most = most

@@ -30,6 +30,7 @@ def simulate_sharing(
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
     max_preemptions: int = 0,
+    passing_limit_s: float = np.inf,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
@@ -57,7 +58,9 @@ def simulate_sharing(
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
     bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}
-    decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
+    decider = SharingDecider(
+        policy, workload, cluster, slowdowns, together, at_once=at_once, passing_limit_s=passing_limit_s, **bounds
+    )
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

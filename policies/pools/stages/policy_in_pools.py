@@ -13,6 +13,7 @@ from slurm_soda.policies.policy import DividesNodes, Policy
 from slurm_soda.policies.pools.stages.membership import NO_POOL, PoolMembers, members_of
 from slurm_soda.policies.pools.stages.pool_snapshots import PoolSnapshots, pool_turns
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.waiting.bounded import decide_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,19 @@ class PolicyInPools:
         """
         policy, members, shares = self.policy, members_of(snapshot), snapshot.pools.shares
         if members is None and not shares:
-            return policy.decide(snapshot)
+            return decide_bounded(policy, snapshot)
         divides = isinstance(policy, DividesNodes)
         if isinstance(policy, DividesNodes) and shares:
             policy = policy.with_shares(shares)
         if members is None:
-            return policy.decide(snapshot)
+            return decide_bounded(policy, snapshot)
         if divides:
-            return replace(policy.decide(_with_borrowers(snapshot, members)), actions=())
+            return replace(decide_bounded(policy, _with_borrowers(snapshot, members), preempts=False), actions=())
         if type(snapshot) is not ClusterSnapshot:
             raise PolicyError(f"a {type(snapshot).__name__} cannot be divided between pools")
         free, plans = PoolSnapshots(snapshot), []
         for turn in pool_turns(snapshot, members):
-            plans.append(policy.decide(free.snapshot_for(turn)))
+            plans.append(decide_bounded(policy, free.snapshot_for(turn)))
             free.take(plans[-1])
         return _merged(policy.name, plans, _borrowers(snapshot, members))
 

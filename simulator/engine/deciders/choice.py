@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,10 +10,11 @@ from slurm_soda.policies.engine.demand import translate_codes
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.event_session import EventPolicy
 from slurm_soda.policies.session.nodes import NodeSession
-from slurm_soda.policies.session.ranking import Ranking, RankingPolicy, StartsOnlyPolicy
+from slurm_soda.policies.session.ranking import INFINITY, Ranking, RankingPolicy, StartsOnlyPolicy
 from slurm_soda.policies.session.uniform_gpus import UniformGpuSession
-from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.cluster import SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.deciders.bounded_decider import BoundedDecider, CountedSnapshots
 from slurm_soda.simulator.engine.deciders.event_decider import EventDecider
 from slurm_soda.simulator.engine.deciders.protocols import Decider
 from slurm_soda.simulator.engine.deciders.ranked_node_decider import RankedNodeDecider
@@ -55,6 +56,7 @@ def choose_decider(
     speeds: bool,
     adjusted: bool = False,
     max_preemptions: int = 0,
+    passing_limit_s: float = INFINITY,
 ) -> ChosenDecider:
     """The decider of an engine.
 
@@ -62,6 +64,7 @@ def choose_decider(
         speeds: the speed of a job depends on its places.
         adjusted: speed, cores and requests of jobs may change; the decider is an :class:`AdjustableDecider`.
         max_preemptions: of one job; 0: any number.
+        passing_limit_s: after such a wait no later job passes one; infinite: never.
 
     Raises:
         SimulatorError: no such engine or placement, or it cannot run this.
@@ -88,21 +91,25 @@ def choose_decider(
         if why := [reason for reason, holds in reasons.items() if holds]:
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
-    snapshots = SnapshotDecider(
-        policy, workload, cluster, at_once=not costs.checkpoint_s, max_preemptions=max_preemptions
-    )
+    bounds: dict[str, Any] = {"max_preemptions": max_preemptions, "passing_limit_s": passing_limit_s}
+    snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s, **bounds)
     requests = RequestRewriter(workload, cluster, snapshots, adjusted=adjusted)
     if engine == "snapshot" or not steady or max_preemptions or (adjusted and _preempts(ranking)):
         return ChosenDecider(snapshots, requests)
-    demand, codes = requests.demand, requests.codes
+    demand, codes, bounded = requests.demand, requests.codes, passing_limit_s < INFINITY
     if isinstance(policy, EventPolicy):
         events = policy.session(workload, demand, snapshots.nodes())
-        return ChosenDecider(EventDecider(events, workload.user.tolist(), codes), requests)
+        decider = EventDecider(events, workload.user.tolist(), codes)
+        return ChosenDecider(BoundedDecider(decider, snapshots) if bounded else decider, requests)
     if ranking is None:
         starts_only = isinstance(policy, StartsOnlyPolicy)
         return ChosenDecider(StartsOnlyDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
     if countable and engine != "nodes":
-        session = UniformGpuSession(ranking, cluster.total_gpus)
+        session: Decider = UniformGpuSession(ranking, cluster.total_gpus)
+        if bounded:
+            whole = parse_cluster(f"1x{cluster.total_gpus}", cluster.partitions)
+            counted = CountedSnapshots(policy, workload, whole, at_once=True, **bounds)
+            session = BoundedDecider(session, counted)
         return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)
     return ChosenDecider(RankedNodeDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)
 

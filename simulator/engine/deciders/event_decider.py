@@ -16,7 +16,7 @@ class EventDecider:
         self._users, self._shapes = users, shapes
         self._submit = session.submit
         self.end, self.stopped, self.started = session.end, session.stopped, session.started
-        self.changed = session.changed
+        self.changed, self.adopt = session.changed, session.adopt
         self.decide, self.next_event_s = session.decide, session.next_event_s
 
     def submit(self, job: SessionJob) -> None:

@@ -17,6 +17,8 @@ class RankedNodeDecider:
         """``shapes`` is the number of each job's request, by row."""
         self._session, self._snapshots, self._shapes = session, snapshots, shapes
         self._look_again_s = INFINITY
+        self._by_snapshot = False
+        """A job was overdue at the last decision."""
 
     def changed(self, job: SessionJob, before: tuple[NodeAllocation, ...]) -> None:
         self._snapshots.changed(job, before)
@@ -40,9 +42,16 @@ class RankedNodeDecider:
         self._session.started(job)
 
     def next_event_s(self) -> float:
-        return min(self._look_again_s, self._session.next_event_s())
+        if self._by_snapshot:
+            return self._snapshots.next_event_s()
+        return min(self._look_again_s, self._session.next_event_s(), self._snapshots.next_overdue_s())
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        self._by_snapshot = self._snapshots.has_overdue(now_s)
+        if self._by_snapshot:
+            self._session.look_at_all()
+            self._look_again_s = INFINITY
+            return self._snapshots.decide(now_s)
         starts = self._session.find_starts(now_s)
         if starts is not None and self._look_again_s > now_s:
             return [], starts

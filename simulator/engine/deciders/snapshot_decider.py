@@ -15,7 +15,9 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
 from slurm_soda.policies.tiresias.model_skews import find_model_skew
+from slurm_soda.policies.waiting.overdue import mark_overdue
 from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.deciders.overdue_times import OverdueTimes
 from slurm_soda.simulator.workload import Workload
 
 _ROUND = 6
@@ -33,11 +35,13 @@ class SnapshotDecider:
         *,
         at_once: bool,
         max_preemptions: int = 0,
+        passing_limit_s: float = INFINITY,
     ) -> None:
         """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
-        ``max_preemptions``: of one job, 0: any number.
+        ``max_preemptions``: of one job, 0: any number; ``passing_limit_s``: after such a wait no later job passes one.
         """
-        self._at_once, self._max_preemptions = at_once, max_preemptions
+        self._at_once, self._max_preemptions, self._passing_limit_s = at_once, max_preemptions, passing_limit_s
+        self._overdue = OverdueTimes(passing_limit_s)
         self._policy, self._workload, self._cluster = policy, workload, cluster
         self._pipeline = pipeline_of(policy)
         self._next_event_s = INFINITY
@@ -61,12 +65,15 @@ class SnapshotDecider:
         self._memory_free_mib = cluster.memory_mib.copy()
 
     def submit(self, job: SessionJob) -> None:
-        insort(self._present, job.job_id - 1)
+        row = job.job_id - 1
+        insort(self._present, row)
         self._jobs[job.job_id] = job
+        self._overdue.wait(row, self._waits_since_s.item(row))
 
     def end(self, job: SessionJob) -> None:
         self._hold(job, -1)
         row = job.job_id - 1
+        self._overdue.leave(row)
         del self._present[bisect_left(self._present, row)]
         del self._jobs[job.job_id]
 
@@ -85,10 +92,12 @@ class SnapshotDecider:
         self._waits_since_s[row] = job.start_s + job.executed_s - self._executed_s[row]
         self._executed_s[row], self._attained_gpu_s[row] = job.executed_s, job.attained_gpu_s
         self._start_s[row], self._resumes_s[row] = np.nan, np.inf
+        self._overdue.wait(row, self._waits_since_s.item(row))
 
     def started(self, job: SessionJob) -> None:
         row = job.job_id - 1
         self._hold(job, 1)
+        self._overdue.start(row, job.start_s)
         self._state[row] = JobState.RUNNING
         self._start_s[row], self._first_start_s[row] = job.start_s, job.first_start_s
         self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
@@ -110,6 +119,14 @@ class SnapshotDecider:
 
     def next_event_s(self) -> float:
         return self._next_event_s
+
+    def has_overdue(self, now_s: float) -> bool:
+        """Whether a job waits or runs that is overdue: else the limit changes nothing."""
+        return self._overdue.any_now(now_s)
+
+    def next_overdue_s(self) -> float:
+        """When the next job becomes overdue."""
+        return self._overdue.next_s()
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         snapshot = self._snapshot(now_s)
@@ -139,9 +156,15 @@ class SnapshotDecider:
         job.executed_s = job.attained_gpu_s = 0.0
         self._executed_s[row] = self._attained_gpu_s[row] = 0.0
         self._waits_since_s[row] = now_s
+        if self._state[row] == JobState.PENDING:
+            self._overdue.wait(row, now_s)
+
+    def _held(self, job: SessionJob) -> tuple[NodeAllocation, ...]:
+        """What a running job holds."""
+        return job.pieces
 
     def _hold(self, job: SessionJob, sign: int) -> None:
-        for node, gpus, cpus, memory_mib in job.pieces:
+        for node, gpus, cpus, memory_mib in self._held(job):
             self._gpus_free[node] -= sign * gpus
             self._cpus_free[node] -= sign * cpus
             self._memory_free_mib[node] -= sign * memory_mib
@@ -165,7 +188,8 @@ class SnapshotDecider:
 
     def _snapshot(self, now_s: float) -> ClusterSnapshot:
         jobs = limit_preemptions(self._table(now_s), self._max_preemptions)
-        return ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
+        snapshot = ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
+        return mark_overdue(snapshot, self._passing_limit_s)
 
     def _table(self, now_s: float) -> JobTable:
         rows, work = np.array(self._present, dtype=np.int64), self._workload
@@ -204,13 +228,13 @@ class SnapshotDecider:
         return {
             "executed_s": np.round(self._executed_s[rows] + ran_s, _ROUND),
             "attained_gpu_s": np.round(self._attained_gpu_s[rows] + ran_s * self._workload.gpus[rows], _ROUND),
-            "waited_s": np.where(pending, now_s - self._waits_since_s[rows], 0.0),
+            "waited_s": np.maximum(np.where(pending, now_s, self._start_s[rows]) - self._waits_since_s[rows], 0.0),
             "remaining_s": np.maximum(self._remaining_s[rows] - done_s, 0.0),
         }
 
     def _allocations(self, rows: IntColumn) -> dict[str, Any]:
         holding = np.flatnonzero(self._state[rows] != JobState.PENDING)
-        pieces = [self._jobs[job_id].pieces for job_id in (rows[holding] + 1).tolist()]
+        pieces = [self._held(self._jobs[job_id]) for job_id in (rows[holding] + 1).tolist()]
         flat = [piece for held in pieces for piece in held]
         columns = np.array(flat, dtype=np.int64).reshape(len(flat), 4)
         counts = np.zeros(len(rows) + 1, dtype=np.int64)

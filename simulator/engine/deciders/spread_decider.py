@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.session.ranking import JobStart, SessionJob
-from slurm_soda.policies.session.uniform_gpus import UniformGpuSession
 from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.deciders.protocols import Decider
 
 
 class SpreadDecider:
@@ -14,7 +14,7 @@ class SpreadDecider:
     This is what Pollux' simulator does for Tiresias; a job that runs is never moved. O(nodes) for each piece.
     """
 
-    def __init__(self, session: UniformGpuSession, cluster: SimulatedCluster) -> None:
+    def __init__(self, session: Decider, cluster: SimulatedCluster) -> None:
         self._session = session
         self._free: list[int] = cluster.gpus.tolist()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.engine.placement_pass import RefusedShapes
-from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
+from slurm_soda.policies.session.ranking import JobStart, SessionJob
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 
 
@@ -49,7 +49,11 @@ class StartsOnlyDecider:
         self._snapshots.end(job)
 
     def stopped(self, job: SessionJob) -> None:
-        """Never called: the policy preempts nobody."""
+        """The policy preempts nobody, but an overdue job may."""
+        self._free_nodes.give(list(job.pieces))
+        self._waiting[self._codes[job.job_id - 1]] += 1
+        self._unseen = set(self._waiting)
+        self._snapshots.stopped(job)
 
     def started(self, job: SessionJob) -> None:
         code = self._codes[job.job_id - 1]
@@ -62,9 +66,12 @@ class StartsOnlyDecider:
 
     def next_event_s(self) -> float:
         # Nothing fits until somebody leaves, and then it is asked anyway.
-        return self._snapshots.next_event_s() if self._asked else INFINITY
+        return self._snapshots.next_event_s() if self._asked else self._snapshots.next_overdue_s()
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        if self._snapshots.has_overdue(now_s):
+            self._asked, self._unseen = True, set(self._waiting)
+            return self._snapshots.decide(now_s)
         self._asked = self._any_fits()
         if not self._asked:
             self._unseen.clear()

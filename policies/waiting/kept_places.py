@@ -1,0 +1,167 @@
+"""Places that are kept for overdue jobs, and who may start there all the same.
+
+Such a job gets the earliest places that are sure: by then all that hold them have come to their time limits, or can be
+requeued. Until then others may start on them if they leave them in time; afterwards, if they leave enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+from slurm_soda.policies.waiting.gpu_groups import Holder
+
+_Columns = tuple[IntColumn, IntColumn, IntColumn]
+"""GPUs, CPUs and memory in MiB of each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """How long a job would hold its places."""
+
+    end_s: float
+    """At the latest."""
+    makes_way: bool
+    """It can be requeued for an overdue job, and has not waited for its places itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlaces:
+    """What is kept for one overdue job from ``start_s`` on."""
+
+    row: int
+    start_s: float
+    end_s: float
+    pieces: list[NodeAllocation]
+    nodes: BoolColumn
+    """Nodes of the pieces."""
+    candidates: BoolColumn
+    """Nodes that would do for the job."""
+    preempts: bool
+    """Others are preempted for it, so that they may use its places meanwhile."""
+    left: _Columns
+    """What each node has free from ``start_s`` on beside these places."""
+
+
+class FutureCapacity:
+    """When nodes will have free what a job asks for, by the time limits of those who hold it.
+
+    Jobs only give back resources as time passes, and kept places count as held until their job's own limit; so what is free
+    only grows, and the earliest time is found by bisection: O(log holders) searches of all nodes.
+    """
+
+    def __init__(self, now_s: float, classes: NodeGroups, holders: Sequence[Holder]) -> None:
+        self._now_s, self._classes = now_s, classes
+        entries = [(one, piece) for one in holders for piece in one.pieces]
+        self._limit_s = np.array([one.limit_s for one, _ in entries])
+        self._end_s = np.array([max(one.end_s, now_s) for one, _ in entries])
+        self._first = np.array([one.rows[0] for one, _ in entries], dtype=np.int64)
+        self._held = np.array([piece for _, piece in entries], dtype=np.int64).reshape(len(entries), 4)
+        self._started: list[tuple[float, list[NodeAllocation]]] = []
+        self.kept: list[KeptPlaces] = []
+
+    def leave(self, rows: Iterable[int]) -> None:
+        """These holders, by their first rows, leave now: what they held counts as free elsewhere."""
+        stays = ~np.isin(self._first, list(rows))
+        self._limit_s, self._end_s = self._limit_s[stays], self._end_s[stays]
+        self._first, self._held = self._first[stays], self._held[stays]
+
+    def start(self, pieces: list[NodeAllocation], stay: Stay) -> None:
+        """A job starts, on places that are no longer free."""
+        self._started.append((stay.end_s, pieces))
+        for one in self.find_minded(stay):
+            for node, *amounts in pieces:
+                for column, amount in zip(one.left, amounts, strict=True):
+                    column[node] -= amount
+
+    def keep(self, row: int, shape: RequestShape, stay: Stay, free: FreeNodes, *, preempts: bool) -> bool:
+        """Keep the earliest places for a waiting job that finds none now; whether there are any, some day.
+
+        Args:
+            row: the job's.
+            free: what is free now and soon, less what was given away.
+            stay: of the job, if it started now.
+        """
+        ends_s = self._end_s if preempts else self._limit_s
+        times = np.unique(
+            np.concatenate(
+                (ends_s, [end_s for end_s, _ in self._started], [one.end_s for one in self.kept], [self._now_s])
+            )
+        )
+        low, high = 0, len(times)
+        found: list[NodeAllocation] | None = None
+        middle = high - 1  # the last one first: it decides whether the job fits at all
+        while low < high:
+            columns = self._free_at(float(times[middle]), free, ends_s, keep_all=True)
+            pieces = FreeNodes(self._classes, *columns).find(shape)
+            if pieces is None:
+                low = middle + 1
+            else:
+                high, found = middle, pieces
+            middle = (low + high) // 2
+        if found is None:
+            return False
+        start_s = float(times[high])
+        left = self._free_at(start_s, free, ends_s, keep_all=False)
+        _take(left, found)
+        nodes = np.zeros(len(left[0]), dtype=np.bool_)
+        nodes[[piece.node for piece in found]] = True
+        end_s = start_s + stay.end_s - self._now_s
+        for one in self.kept:
+            if start_s <= one.start_s < end_s:
+                _take(one.left, found)
+        self.kept.append(KeptPlaces(row, start_s, end_s, found, nodes, self._classes.mask(shape), preempts, left))
+        return True
+
+    def find_barred(self, shape: RequestShape, stay: Stay) -> BoolColumn | None:
+        """Nodes on which a job of this shape would delay one for which they are kept; ``None``: there are none."""
+        barred = [
+            one.nodes
+            & ~np.logical_and.reduce([column >= least for column, least in zip(one.left, shape.least, strict=True)])
+            for one in self.find_minded(stay)
+        ]
+        found: BoolColumn | None = np.logical_or.reduce(barred) if barred else None
+        return found if found is not None and found.any() else None
+
+    def find_kept_nodes(self, stay: Stay) -> BoolColumn | None:
+        """All nodes that are kept beyond a job's stay; ``None``: there are none."""
+        minded = self.find_minded(stay)
+        return np.logical_or.reduce([one.nodes for one in minded]) if minded else None
+
+    def admits(self, pieces: Iterable[NodeAllocation], stay: Stay) -> bool:
+        """Whether nobody for whom places are kept is delayed by a job that starts now on these."""
+        return all(
+            all(column[node] >= amount for column, amount in zip(one.left, amounts, strict=True))
+            for one in self.find_minded(stay)
+            for node, *amounts in pieces
+            if one.nodes[node]
+        )
+
+    def find_minded(self, stay: Stay) -> list[KeptPlaces]:
+        """What is kept for those whom a job could delay that stays so long."""
+        return [one for one in self.kept if one.start_s < stay.end_s and not (stay.makes_way and one.preempts)]
+
+    def _free_at(self, time_s: float, free: FreeNodes, ends_s: FloatColumn, *, keep_all: bool) -> _Columns:
+        """What is free at a time, less the places that are kept then, or with ``keep_all`` those not yet given back."""
+        columns = (free.gpus.copy(), free.cpus.copy(), free.memory_mib.copy())
+        gone = self._held[ends_s <= time_s]
+        for column, amounts in zip(columns, gone.T[1:], strict=True):
+            np.add.at(column, gone[:, 0], amounts)
+        for end_s, pieces in self._started:
+            if end_s <= time_s:
+                _take(columns, [NodeAllocation(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
+        for one in self.kept:
+            if time_s < one.end_s and (keep_all or one.start_s <= time_s):
+                _take(columns, one.pieces)
+        return columns
+
+
+def _take(columns: _Columns, pieces: Iterable[NodeAllocation]) -> None:
+    for node, *amounts in pieces:
+        for column, amount in zip(columns, amounts, strict=True):
+            column[node] -= amount

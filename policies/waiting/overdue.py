@@ -1,0 +1,70 @@
+"""Which jobs are overdue, and in which order.
+
+A job is *overdue* once it has waited for the passing limit W, and then until it has run for W or has ended. So what was won
+by waiting is not lost at once: a job that could be requeued is not, before it has run for as long as it waited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+
+DEFAULT_PASSING_LIMIT_S = 86_400.0
+"""W for sodad and for simulations (docs/policies/waiting.md says why)."""
+
+ROUNDING_S = 1e-3
+"""By so much a sum of times may miss the limit that it reaches on paper."""
+
+
+def mark_overdue(snapshot: ClusterSnapshot, passing_limit_s: float) -> ClusterSnapshot:
+    """The snapshot under this limit, infinite for none, with its overdue jobs.
+
+    A waiting job with a larger ``--nice`` than another one is not overdue: who steps back for others is not put in front of
+    them. Where all waiting jobs have one that is above 0, the least of them counts as 0.
+    """
+    jobs = snapshot.jobs
+    if passing_limit_s == float("inf"):
+        return replace(snapshot, passing_limit_s=passing_limit_s)
+    long = jobs.waited_s >= passing_limit_s - ROUNDING_S
+    waits = jobs.state == JobState.PENDING
+    if len(jobs.nice) and waits.any():
+        long = long & (~waits | (jobs.nice <= max(int(jobs.nice[waits].min()), 0)))
+    ran_s = snapshot.now_s - jobs.start_s
+    runs = (jobs.state == JobState.RUNNING) & (ran_s < passing_limit_s - ROUNDING_S)
+    return replace(snapshot, jobs=jobs.with_columns(overdue=long & (waits | runs)), passing_limit_s=passing_limit_s)
+
+
+def order_overdue(snapshot: ClusterSnapshot) -> IntColumn:
+    """Rows of waiting jobs that are overdue, the longest wait first, ties by submission, then job id."""
+    jobs = snapshot.jobs
+    if not len(jobs.overdue):
+        return np.zeros(0, dtype=np.int64)
+    rows = np.flatnonzero(jobs.overdue & (jobs.state == JobState.PENDING))
+    # Of a wait only its beginning counts, rounded: two jobs that began to wait together must not change places.
+    since_s = np.round(snapshot.now_s - jobs.waited_s[rows], 3)
+    order: IntColumn = rows[np.lexsort((rows, jobs.submit_s[rows], since_s))]
+    return order
+
+
+def find_protected(snapshot: ClusterSnapshot) -> BoolColumn:
+    """Running jobs that nobody preempts, as they started overdue and have not run for the limit."""
+    jobs = snapshot.jobs
+    if not len(jobs.overdue):
+        return np.zeros(len(jobs), dtype=np.bool_)
+    flags: BoolColumn = jobs.overdue & (jobs.state == JobState.RUNNING)
+    return flags
+
+
+def find_next_overdue_s(snapshot: ClusterSnapshot) -> float:
+    """When the next waiting job becomes overdue, or while one is, the next that runs ceases to be; infinite for never."""
+    jobs, limit_s = snapshot.jobs, snapshot.passing_limit_s
+    if limit_s == float("inf"):
+        return limit_s
+    waits = jobs.state == JobState.PENDING
+    becomes_s: FloatColumn = snapshot.now_s + limit_s - jobs.waited_s[waits & ~jobs.overdue]
+    ceases_s = jobs.start_s[find_protected(snapshot) & bool((waits & jobs.overdue).any())] + limit_s
+    later = np.concatenate((becomes_s, ceases_s))
+    return float(later[later > snapshot.now_s].min(initial=np.inf))

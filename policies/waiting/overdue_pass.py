@@ -1,0 +1,201 @@
+"""Overdue jobs take their places before a policy is asked: first come, first served, from who can be requeued if need be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from slurm_soda.policies.engine.allocations import PreemptibleAllocations
+from slurm_soda.policies.engine.demand import RequestShape, group_snapshot_requests
+from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import find_too_large
+from slurm_soda.policies.engine.run_time_estimates import UNKNOWN_RUN_S
+from slurm_soda.policies.engine.victims import VictimSearch
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.waiting.gpu_groups import list_holders
+from slurm_soda.policies.waiting.kept_places import FutureCapacity, Stay
+from slurm_soda.policies.waiting.overdue import find_protected, order_overdue
+
+KEPT_AT_MOST = 16
+"""For so many jobs of a partition places are kept on certain nodes; each costs a search. Where more are overdue and find no
+places, nobody else starts on nodes that would do for those, unless it can be requeued for them."""
+
+_FIRST = -1
+"""Rank before all who may have to leave."""
+
+
+class OverduePass:
+    """Verdicts on the overdue jobs of one snapshot.
+
+    Attributes:
+        claims: places of those who start, or will once others have left, by row, in their order.
+        victims: rows of running jobs that leave, with the rows of those who get their places.
+        blocked: rows of those who wait on, in their order.
+        unplaced: flags of nodes that would do for those of them for whom no places are kept, by the number of their request
+            and by whether others are preempted for them.
+        free: what is left for others.
+        future: what is kept for those who wait on.
+    """
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, rank_running: Callable[[], IntColumn], *, preempts: bool = True
+    ) -> None:
+        """``rank_running`` gives the policy's rank of each row, if somebody has to leave; who ranks worst leaves first.
+
+        Without ``preempts`` nobody is preempted.
+        """
+        jobs = snapshot.jobs
+        self._snapshot, self._rank_running, self._preempts = snapshot, rank_running, preempts
+        self.demand = group_snapshot_requests(snapshot)
+        self.free = FreeCapacity(snapshot)
+        self.stays = find_stays_s(snapshot)
+        self.requeueable: BoolColumn = (
+            jobs.preemptible & (jobs.gpus > 0) & ~find_protected(snapshot)
+            if preempts
+            else np.zeros(len(jobs), np.bool_)
+        )
+        self._holders = list_holders(
+            snapshot, _ends_s(snapshot, self.stays), self.requeueable & (jobs.state == JobState.RUNNING)
+        )
+        self.future = FutureCapacity(snapshot.now_s, self.free.classes, self._holders)
+        self._group = {one.rows[0]: one for one in self._holders if one.makes_way}
+        self._search: VictimSearch | None = None
+        self.claims: dict[int, JobPlacement] = {}
+        self.victims: dict[int, list[int]] = {}
+        self.blocked: list[int] = []
+        self.unplaced: dict[tuple[int, bool], BoolColumn] = {}
+        self._vacated: dict[int, list[int]] = {}
+        """Rows of the groups that leave a node, by node."""
+
+    def run(self) -> None:
+        """Walk the overdue jobs.
+
+        What is free or could be vacated only shrinks along the way, so each distinct request fails once for each set of
+        places kept before it: O(requests x kept) searches, and one for each job that gets places.
+        """
+        rows, shapes = order_overdue(self._snapshot), self.demand.shapes
+        codes = self.demand.code[rows]
+        distinct = np.unique(codes).tolist()
+        too_large = find_too_large([shapes[code] for code in distinct], self._snapshot.nodes)
+        hopeless = {code for code, flag in zip(distinct, too_large.tolist(), strict=True) if flag}
+        kept: Counter[int] = Counter()
+        refused: dict[tuple[int, bool], float] = {}
+        for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
+            if code in hopeless:
+                continue
+            shape, may, stay = shapes[code], self._may_preempt(row), self.stay(row)
+            if stay.end_s < refused.get((code, may), np.inf):
+                if self._place(row, shape, stay, may):
+                    continue
+                refused[code, may] = stay.end_s
+            self.blocked.append(row)
+            if kept[shape.partition] < KEPT_AT_MOST and self.future.keep(
+                row, shape, stay, self.free.soon, preempts=may
+            ):
+                kept[shape.partition] += 1
+            elif (code, may) not in self.unplaced:
+                self.unplaced[code, may] = self.free.classes.mask(shape)
+
+    def stay(self, row: int) -> Stay:
+        """How long a waiting job would stay if it started now."""
+        makes_way = bool(self.requeueable[row]) and not self._is_overdue(row)
+        end_s = self._snapshot.now_s + float(self.stays[row])
+        if self._is_overdue(row) and self._preempts and self._snapshot.jobs.preemptible[row]:
+            end_s = min(end_s, self._snapshot.now_s + self._snapshot.passing_limit_s)
+        return Stay(end_s, makes_way)
+
+    def _is_overdue(self, row: int) -> bool:
+        return bool(self._snapshot.jobs.overdue[row])
+
+    def _may_preempt(self, row: int) -> bool:
+        jobs = self._snapshot.jobs
+        barred = len(jobs.may_preempt) and not jobs.may_preempt[row]
+        return self._preempts and bool(jobs.gpus[row]) and not barred
+
+    def _place(self, row: int, shape: RequestShape, stay: Stay, may: bool) -> bool:
+        """Give a job places that delay nobody before it; whether there are any."""
+        classes = self.free.classes
+        barred, kept = self.future.find_barred(shape, stay), self.future.find_kept_nodes(stay)
+        for closed in (barred, kept):
+            bound = shape if closed is None else classes.bound_to(shape, classes.mask(shape) & ~closed)
+            if self._claim(row, bound, stay, may):
+                return True
+            if kept is None:
+                return False
+        return False
+
+    def _claim(self, row: int, shape: RequestShape, stay: Stay, may: bool) -> bool:
+        found, leaving = self.free.find(shape), list[int]()
+        if found is None and may:
+            vacated = self._victims(shape)
+            if vacated is not None:
+                pieces, leaving = vacated
+                found = JobPlacement(pieces, at_once=False)
+        if found is None or not self.future.admits(found.pieces, stay):
+            return False
+        search = self._search
+        for first in leaving:
+            assert search is not None
+            search.leave(first)
+            for piece in self._group[first].pieces:
+                self._vacated.setdefault(piece.node, []).append(first)
+            self.victims[first] = []
+        self.future.leave(leaving)
+        self.free.hold(found)
+        self.future.start(found.pieces, stay)
+        self.claims[row] = found
+        if not found.at_once:
+            for first in {first for piece in found.pieces for first in self._vacated.get(piece.node, ())}:
+                self.victims[first].append(row)
+        return True
+
+    def _victims(self, shape: RequestShape) -> tuple[list[NodeAllocation], list[int]] | None:
+        if not self._group:
+            return None
+        if self._search is None:
+            rank = self._rank_running()
+            worst = {first: int(rank[list(one.rows)].min()) for first, one in self._group.items()}
+            pieces = {first: one.pieces for first, one in self._group.items()}
+            self._search = VictimSearch(PreemptibleAllocations.of_pieces(pieces, worst), self.free)
+        return self._search.find(shape, _FIRST)
+
+    def find_closed(self, row: int) -> tuple[BoolColumn, bool]:
+        """Nodes on which another waiting job would delay a blocked one; and whether it waits behind one at all.
+
+        A job that may take nodes which would do for a blocked one waits behind it in Slurm, unless it is over in time or
+        makes way: what others vacated for it there might go to that one, or to nobody.
+        """
+        shape, stay = self.demand.shapes[int(self.demand.code[row])], self.stay(row)
+        mask = self.free.classes.mask(shape)
+        closed = self.future.find_barred(shape, stay)
+        closed = np.zeros(len(mask), dtype=np.bool_) if closed is None else closed & mask
+        behind = any(bool((one.candidates & mask).any()) for one in self.future.find_minded(stay))
+        for (_, preempts), candidates in self.unplaced.items():
+            if not (stay.makes_way and preempts):
+                closed = closed | (candidates & mask)
+        return closed, behind or bool(closed.any())
+
+    def members(self, first: int) -> tuple[int, ...]:
+        """All who leave with a victim."""
+        return self._group[first].rows
+
+
+def find_stays_s(snapshot: ClusterSnapshot) -> FloatColumn:
+    """How long each job may run: its time limit, or for want of one as long as sched/backfill takes it to."""
+    limit_s = snapshot.jobs.time_limit_s
+    return np.where(np.isfinite(limit_s), limit_s, UNKNOWN_RUN_S)
+
+
+def _ends_s(snapshot: ClusterSnapshot, stays: FloatColumn) -> FloatColumn:
+    """When each job that holds places gives them back at the latest; of one that is not preempted because it was overdue,
+    when that is over, if it can be requeued then.
+    """
+    jobs, now_s = snapshot.jobs, snapshot.now_s
+    start_s = np.where(np.isnan(jobs.start_s), now_s, jobs.start_s)
+    ends_s = np.where(jobs.state == JobState.SUSPENDED, now_s + UNKNOWN_RUN_S, start_s + stays)
+    until_s = start_s + snapshot.passing_limit_s
+    ends_s = np.where(find_protected(snapshot) & jobs.preemptible, np.minimum(ends_s, until_s), ends_s)
+    return np.maximum(ends_s, now_s)
