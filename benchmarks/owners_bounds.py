@@ -73,7 +73,7 @@ def judge(pairs: Path, gpu_type: str, told: str, policy: str, seed: int, *, part
         draw(pairs, gpu_type, seed, trace)
         asked = ["--trace", trace, "--cluster", f"{CLUSTER}:{gpu_type}", "--pairs", pairs, "--knowledge", told,
                  "--policy", name, *(word for one in settings for word in ("--set", one)), "--out", out,
-                 "--parting" if parting else "--no-parting"]  # fmt: skip
+                 "--passing-limit-s", "inf", "--parting" if parting else "--no-parting"]  # fmt: skip
         with redirect_stdout(StringIO()):
             status = run(["simulate", *map(str, asked)])
         if status:

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.routes_file import GpuLending
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES
@@ -52,8 +53,8 @@ class CycleSettings(_Section):
     """What sodad lifted is taken back when its heartbeat is so old."""
     order_depth: int = Field(default=1000, ge=1)
     """How many pending jobs of a queue are lifted at most; the others keep Slurm's own order."""
-    passing_limit_s: float = Field(default=14_400.0, ge=0)
-    """No job is lifted past one that has waited so long, so what Slurm reserves for that one stays reserved."""
+    passing_limit_s: float = Field(default=DEFAULT_PASSING_LIMIT_S, gt=0)
+    """After so long a wait no later job passes or delays one; inf: never. Simulations have the same limit."""
     skipping_limit_s: float = Field(default=0.0, ge=0)
     """The same for one that does not fit and that the policy ranks before the other job, or does not rank at all."""
 

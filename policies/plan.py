@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.pipeline.actions import Action, PreemptJob
-from slurm_soda.policies.snapshot import NEVER, FloatColumn, IntColumn, UnknownNodes
+from slurm_soda.policies.snapshot import NEVER, BoolColumn, FloatColumn, IntColumn, UnknownNodes
 from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 
 
@@ -68,6 +68,8 @@ class JobNotes:
     No one is preempted for such a job, and if it fits now Slurm may well not start it."""
     unknown_nodes: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """As in :class:`.JobTable`."""
+    overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """As in :class:`.JobTable`."""
 
     def of(self, job_id: int) -> JobNote:
         """The notes of one job.
@@ -88,6 +90,7 @@ class JobNotes:
             reserved_in_s=float(self.reserved_in_s[at]) if len(self.reserved_in_s) else NEVER,
             behind=int(self.behind[at]) if len(self.behind) else 0,
             unknown_nodes=UnknownNodes(int(self.unknown_nodes[at]) if len(self.unknown_nodes) else 0),
+            overdue=bool(self.overdue[at]) if len(self.overdue) else False,
         )
 
 
@@ -104,6 +107,7 @@ class JobNote:
     reserved_in_s: float = NEVER
     behind: int = 0
     unknown_nodes: UnknownNodes = UnknownNodes.KNOWN
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def head(claims: Sequence[SummaryClaim]) -> list[str]:
         "Figures of the papers on Tiresias, SODA, SJF-BSBF, OJPP and co-location and of other simulators, beside those of",
         "`sodactl simulate` on the same jobs, and how well it is predicted how much jobs slow each other down.",
         "Written by `make reproduce`; edit `benchmarks/reproduce/` instead of this file. Every figure here comes from",
-        "the command that stands under its table.",
+        "the command that stands under its table, with `--passing-limit-s inf` added: the papers bound no wait.",
     )
     lines += ["## In short", ""]
     lines += [f"- {_mark(claim)}{claim.text}" for claim in claims]

@@ -64,14 +64,14 @@ def command(source: str, policy: str, *settings: str, options: str = "") -> str:
 
 
 def run_command(line: str, data: Path | None) -> SimulationResult:
-    """Do what ``sodactl simulate`` would do with this command, and keep more of it than it prints.
+    """Do what ``sodactl simulate`` would do with this command, and keep more of it than it prints; no wait is bounded.
 
     Raises:
         click.UsageError: it is no such command.
         SodaError: a trace cannot be read, or the simulation cannot be run.
     """
     words = shlex.split(line.replace(DATA, str(data)))
-    with simulate.make_context("simulate", words[2:]) as context:
+    with simulate.make_context("simulate", [*words[2:], "--passing-limit-s", "inf"]) as context:
         given = context.params
     asked = ScenarioOptions(**{spec.name: given[spec.name] for spec in fields(ScenarioOptions)})
     system = given["system"]

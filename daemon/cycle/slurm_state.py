@@ -13,10 +13,10 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.policies.engine.lift_bounds import mark_overdue
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.policies.waiting.overdue import mark_overdue
 from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import waits_for_places
@@ -83,7 +83,7 @@ class SlurmState:
             max_preemptions: nor those that were preempted so often; 0: no bound.
             paused: requests for which others were preempted in vain lately: no one is preempted for such jobs.
             passing_limit_s: jobs that have waited so long are overdue, unless Slurm says that they lack more than resources:
-                then it keeps no nodes for them.
+                nothing that is kept for them would let them start.
         """
         snapshot = build_snapshot(
             self.now_s,
@@ -95,8 +95,8 @@ class SlurmState:
             requeued=requeued,
         )
         snapshot = with_node_needs(snapshot, self.jobs, self.nodes, self.waiting, self.node_flags)
+        snapshot = self._with_overdue(snapshot, passing_limit_s)
         table = bar_preemptions(limit_preemptions(snapshot.jobs, max_preemptions), paused)
-        table = self._with_overdue(table, passing_limit_s)
         if leaving:
             going = np.isin(table.job_id, list(leaving)) & (table.state == JobState.RUNNING)
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
@@ -104,12 +104,14 @@ class SlurmState:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
         return replace(snapshot, jobs=table, tiers=self.tiers)
 
-    def _with_overdue(self, table: JobTable, passing_limit_s: float) -> JobTable:
-        table = mark_overdue(table, passing_limit_s)
-        rows = np.flatnonzero(table.overdue)
-        jobs = [self.jobs[job_id] for job_id in table.job_id[rows].tolist()]
-        table.overdue[rows] = [waits_for_places(job.state, job.reason) for job in jobs]
-        return table
+    def _with_overdue(self, snapshot: ClusterSnapshot, passing_limit_s: float) -> ClusterSnapshot:
+        snapshot = mark_overdue(snapshot, passing_limit_s)
+        table = snapshot.jobs
+        waits = np.flatnonzero(table.overdue & (table.state == JobState.PENDING)) if len(table.overdue) else ()
+        for row in waits:
+            job = self.jobs[table.job_id.item(row)]
+            table.overdue[row] = waits_for_places(job.state, job.reason)
+        return snapshot
 
 
 def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:

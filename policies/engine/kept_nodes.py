@@ -26,7 +26,7 @@ class _Kind:
 
     rows: IntColumn
     nice: IntColumn
-    """Of these jobs; the least number for one that nobody passes."""
+    """Of these jobs."""
     partition: int
     nodes: BoolColumn
 
@@ -46,8 +46,8 @@ class _Ahead:
 
 
 class KeptNodes:
-    """For each waiting job, the nodes that are kept for others: those with a key above its own that are overdue or that were
-    submitted with a smaller ``--nice``, as far as the decision has no places for them.
+    """For each waiting job, the nodes that are kept for others: those with a key above its own that were submitted with a
+    smaller ``--nice``, as far as the decision has no places for them.
 
     O(log k) for each job with k kinds; who has places is looked up when twice as many have.
     """
@@ -59,10 +59,9 @@ class KeptNodes:
         self._nice = jobs.nice if len(jobs.nice) else np.zeros(len(jobs), dtype=np.int64)
         self._kinds: list[_Kind] = []
         self._ahead: dict[tuple[int, int], _Ahead] = {}
-        nice = np.where(jobs.overdue, _LEAST, self._nice) if len(jobs.overdue) else self._nice
         node_set = jobs.node_set if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64)
         waiting = np.flatnonzero(waits & (jobs.site_factor != UNKNOWN_SITE_FACTOR))
-        rows = waiting[nice[waiting] < self._nice[waiting].max(initial=_LEAST)]
+        rows = waiting[self._nice[waiting] < self._nice[waiting].max(initial=_LEAST)]
         if not len(rows):
             return
         keys = JobKeys.of(find_natural_priorities(jobs), np.arange(len(jobs)), jobs.partition, len(jobs)).keys
@@ -76,7 +75,7 @@ class KeptNodes:
             flags = nodes.in_partition[:, jobs.partition[row]]
             if node_set[row] != ANY_NODE:
                 flags = flags & nodes.node_sets[:, node_set[row]]
-            self._kinds.append(_Kind(alike, nice[alike], int(jobs.partition[row]), flags))
+            self._kinds.append(_Kind(alike, self._nice[alike], int(jobs.partition[row]), flags))
 
     def find(self, row: int) -> tuple[BoolColumn, int] | None:
         """One flag for each node, and the row of the first of the jobs for which they are kept; ``None``: no node is."""

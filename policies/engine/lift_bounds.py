@@ -12,19 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
-from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, IntColumn, JobState, JobTable
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, IntColumn, JobTable
 
 BEFORE_OVERDUE = -3
 """Rank of a job that takes nothing that others could have."""
 OVERDUE = -2
-"""Rank of a job that nobody is lifted past."""
+"""Rank of a job that nobody is lifted past: an overdue one of which the policy says nothing."""
 BEFORE_ALL = -1
 """Rank of a job that the plan ranks before all others, or that the policy does not rank."""
-
-
-def mark_overdue(jobs: JobTable, passing_limit_s: float) -> JobTable:
-    """The jobs, of whom those that have waited for so long may not be passed."""
-    return jobs.with_columns(overdue=(jobs.state == JobState.PENDING) & (jobs.waited_s >= passing_limit_s))
 
 
 def find_natural_priorities(jobs: JobTable) -> IntColumn:

@@ -38,8 +38,8 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
 
 _BEHIND: Mapping[JobVerdict, str] = MappingProxyType({
     JobVerdict.WAIT: (
-        "It waits behind job {job}, for which Slurm keeps the nodes. No job is lifted past that one, as it has waited for"
-        " long or has a smaller --nice, so no one is preempted for this one either."
+        "It waits behind job {job}, for which nodes are kept: no later job may pass that one, as it has waited for long or"
+        " has a smaller --nice, so no one is preempted for this one either."
     ),
     JobVerdict.START: (
         "It fits, but stays behind job {job}, which does not fit and is not to be passed: Slurm may keep the nodes for that"
@@ -58,6 +58,13 @@ _UNKNOWN_NODES: Mapping[UnknownNodes, str] = MappingProxyType({
         "too many different ones wait, and its owner's other ones, or those of other owners, had their turn first"
     ),
 })  # fmt: skip
+
+_OVERDUE = (
+    " It is overdue: it has waited for so long that no later job passes or delays it. Overdue jobs go before all others, the"
+    " longest wait first; jobs that can be requeued make way for them, and others start on nodes that are kept for them only"
+    " if they end in time."
+)
+_PROTECTED = " It had waited for so long that it is not preempted before it has run for as long."
 
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 
@@ -80,6 +87,8 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     if note.unknown_nodes:
         unknown = _UNKNOWN_NODES[note.unknown_nodes]
         verdict += f" Its node request was not worked out, so no one is preempted for it: {unknown}."
+    if note.overdue:
+        verdict += _PROTECTED if note.verdict in (JobVerdict.RUN, JobVerdict.PROTECTED) else _OVERDUE
     reserved = not math.isnan(note.reserved_in_s)
     if reserved:
         verdict += f" Room is reserved for it in {note.reserved_in_s:,.0f} s, when enough jobs should have ended."
@@ -94,6 +103,7 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
             "attained_gpu_s": job.attained_gpu_s,
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
             **({"behind": note.behind} if note.behind else {}),
+            **({"overdue": True} if note.overdue else {}),
             **({"unknown_nodes": note.unknown_nodes.name.lower()} if note.unknown_nodes else {}),
             **numbers,
         },

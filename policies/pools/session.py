@@ -74,6 +74,22 @@ class MultiPoolSession:
         queues.hold(old.user, old.amounts, -1)
         queues.hold(new.user, new.amounts)
 
+    def adopt(self, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
+        """Somebody else decided: as if :meth:`decide` had answered this. O(waiting jobs) for each start."""
+        for job in preempts:
+            self.end(job)
+            self._jobs[job.job_id] = job
+        for job, pieces in starts:
+            request = self._request(job)
+            self._dispatch.queues(request.pool).withdraw(request, job.user, job.job_id)
+            claim = JobPlacement(list(pieces), at_once=True)
+            held = self._start(request, job.job_id, claim)
+            self._capacity.take(claim, held.by_node())
+            self._dispatch.queues(request.pool).hold(held.user, held.amounts)
+        for queues in self._dispatch.pools.values():
+            self._fresh.update(dict.fromkeys(queues.waiting()))
+        self._decide_again_s = INFINITY
+
     def next_event_s(self) -> float:
         return self._decide_again_s
 
@@ -95,9 +111,12 @@ class MultiPoolSession:
         starts: list[JobStart] = [(jobs[job_id], tuple(claim.pieces)) for job_id, claim in decision.starts]
         return [jobs[job_id] for job_id in decision.aborts], starts
 
-    def _wait(self, job: SessionJob) -> None:
+    def _request(self, job: SessionJob) -> PoolRequest:
         may_borrow = job.preemptible and job.preemptions < self._max_aborts
-        request = self._requests.of(job.shape, may_borrow=may_borrow)
+        return self._requests.of(job.shape, may_borrow=may_borrow)
+
+    def _wait(self, job: SessionJob) -> None:
+        request = self._request(job)
         queues, order = self._dispatch.queues(request.pool), (job.submit_s, job.job_id)
         queues.wait(request, job.user, order, job.job_id, aborted=job.preemptions > 0)
         self._fresh[request] = None

@@ -32,14 +32,14 @@ def decide_bounded(policy: Policy, snapshot: ClusterSnapshot, *, preempts: bool 
     """
     jobs = snapshot.jobs
     if not len(jobs.overdue) or not jobs.overdue.any():
-        return _with_next_event(policy.decide(snapshot), find_next_overdue_s(snapshot))
+        return _finish(policy.decide(snapshot), snapshot)
     if isinstance(snapshot, SharingSnapshot):  # a guest that waits has its places
         jobs = jobs.with_columns(overdue=jobs.overdue & ~snapshot.sharing.waits_as_guest)
         snapshot = replace(snapshot, jobs=jobs)
     waits = jobs.overdue & (jobs.state == JobState.PENDING)
     view = replace(snapshot, jobs=jobs.with_columns(preemptible=jobs.preemptible & ~find_protected(snapshot)))
     if not waits.any():
-        return _with_next_event(policy.decide(view), find_next_overdue_s(snapshot))
+        return _finish(policy.decide(view), snapshot)
 
     def rank_running() -> IntColumn:
         return policy.decide(_without(view, waits)).notes.position
@@ -48,10 +48,14 @@ def decide_bounded(policy: Policy, snapshot: ClusterSnapshot, *, preempts: bool 
     placing.run()
     devices = DeviceChoice(snapshot, placing)
     plan = policy.decide(_left_view(view, placing, devices))
-    return _with_next_event(unite_plans(snapshot, plan, placing, devices.of_job), find_next_overdue_s(snapshot))
+    return _finish(unite_plans(snapshot, plan, placing, devices.of_job), snapshot)
 
 
-def _with_next_event(plan: Plan, next_event_s: float) -> Plan:
+def _finish(plan: Plan, snapshot: ClusterSnapshot) -> Plan:
+    """The plan that says who is overdue, and comes to an end when somebody becomes it."""
+    next_event_s, overdue = find_next_overdue_s(snapshot), snapshot.jobs.overdue
+    if len(overdue) and overdue.any():
+        plan = replace(plan, notes=replace(plan.notes, overdue=overdue))
     return replace(plan, next_event_s=next_event_s) if next_event_s < plan.next_event_s else plan
 
 
@@ -87,19 +91,20 @@ def _with_bounds(view: ClusterSnapshot, placing: OverduePass) -> ClusterSnapshot
         return view
     starts_s = np.array(sorted(one.start_s for one in placing.future.kept))
     minded = np.searchsorted(starts_s, view.now_s + placing.stays[rows], side="left")
-    makes_way = placing.requeueable[rows].astype(np.int64)
+    makes_way = placing.requeueable[rows].astype(np.int64)  # none of them is overdue
     first, group = group_equal_rows((placing.demand.code[rows], minded, makes_way))
     node_set = jobs.node_set.copy() if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64)
     may_preempt = jobs.may_preempt.copy() if len(jobs.may_preempt) else np.ones(len(jobs), dtype=np.bool_)
     sets = [*nodes.node_sets.T]
     for number, row in enumerate(rows[first].tolist()):
         alike = rows[group == number]
-        closed, shares = placing.find_closed(row)
-        if shares:
+        closed, ahead = placing.find_closed(row)
+        if ahead is not None:
             may_preempt[alike] = False
+            placing.behind |= dict.fromkeys(alike.tolist(), ahead)
         if closed.any():
             node_set[alike] = len(sets)
-            sets.append(placing.free.classes.mask(placing.demand.shapes[int(placing.demand.code[row])]) & ~closed)
+            sets.append(placing.mask(placing.demand.shapes[int(placing.demand.code[row])]) & ~closed)
     columns = np.array(sets, dtype=np.bool_).reshape(len(sets), len(nodes)).T
     table = jobs.with_columns(node_set=node_set, may_preempt=may_preempt)
     return replace(view, jobs=table, nodes=replace(nodes, node_sets=columns))

@@ -9,7 +9,7 @@ import numpy as np
 from slurm_soda.policies.engine.allocations import find_allocation_entries, split_memory_mib
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
 STATES_HOLDING_RESOURCES = (JobState.RUNNING, JobState.SUSPENDED)
 
@@ -21,44 +21,41 @@ class Holder:
     rows: tuple[int, ...]
     pieces: list[NodeAllocation]
     """GPUs that several of them hold count once."""
-    end_s: float
-    """When the last of them ends that cannot be requeued; negative infinity where all can be."""
     limit_s: float
     """When the last of them ends, whether it can be requeued or not."""
+    end_s: float
+    """The same where those make way that can be requeued; negative infinity where all do at once."""
 
     @property
     def makes_way(self) -> bool:
-        """Whether all of them can be requeued."""
+        """Whether all of them can be requeued now."""
         return self.end_s == float("-inf")
 
 
-def list_holders(snapshot: ClusterSnapshot, ends_s: FloatColumn, requeueable: BoolColumn) -> list[Holder]:
+def list_holders(snapshot: ClusterSnapshot, limits_s: FloatColumn, ways_s: FloatColumn) -> list[Holder]:
     """All who run or are suspended, in the order of their first row.
 
     Args:
-        ends_s: of each row, when it ends at the latest.
-        requeueable: rows of running jobs that can be made to leave.
+        limits_s: of each row, when it ends at the latest.
+        ways_s: the same where it makes way if it can be requeued; negative infinity: at once.
 
     O(jobs + nodes held), and O(GPUs held) where they are known one by one.
     """
-    jobs = snapshot.jobs
-    rows = np.flatnonzero(np.isin(jobs.state, STATES_HOLDING_RESOURCES))
+    rows = np.flatnonzero(np.isin(snapshot.jobs.state, STATES_HOLDING_RESOURCES))
     pieces = _pieces_of(snapshot, rows)
-    waits_for_s = np.where(requeueable, -np.inf, ends_s)
-    groups, devices = ({row: [row] for row in rows.tolist()}, {})
+    groups, devices = {row: [row] for row in rows.tolist()}, {}
     if isinstance(snapshot, SharingSnapshot):
         devices = {row: snapshot.devices.of(row).tolist() for row in rows.tolist()}
         groups = _join_sharing(devices)
     found = []
     for first, group in groups.items():
-        if len(group) == 1:
-            held = pieces[first]
-        else:
+        limit_s, end_s = float(limits_s[group].max()), float(ways_s[group].max())
+        held = pieces[first]
+        if len(group) > 1:
             assert isinstance(snapshot, SharingSnapshot)
             held = _add_up([pieces[row] for row in group], [devices[row] for row in group], snapshot.devices.first)
-            if not snapshot.mechanism.preempts_hosts:
-                waits_for_s[group] = ends_s[group]
-        found.append(Holder(tuple(group), held, float(waits_for_s[group].max()), float(ends_s[group].max())))
+            end_s = end_s if snapshot.mechanism.preempts_hosts else limit_s
+        found.append(Holder(tuple(group), held, limit_s, end_s))
     return found
 
 

@@ -22,12 +22,13 @@ _Columns = tuple[IntColumn, IntColumn, IntColumn]
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """How long a job would hold its places."""
+    """How long a job would hold its places if it started now."""
 
     end_s: float
     """At the latest."""
-    makes_way: bool
-    """It can be requeued for an overdue job, and has not waited for its places itself."""
+    way_s: float
+    """Where an overdue job may preempt it: negative infinity if that may be at once, a limit later if it is overdue itself,
+    its end if it cannot be requeued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class KeptPlaces:
     candidates: BoolColumn
     """Nodes that would do for the job."""
     preempts: bool
-    """Others are preempted for it, so that they may use its places meanwhile."""
+    """Others are preempted for it, so those that can be may use its places meanwhile."""
     left: _Columns
     """What each node has free from ``start_s`` on beside these places."""
 
@@ -62,7 +63,7 @@ class FutureCapacity:
         self._end_s = np.array([max(one.end_s, now_s) for one, _ in entries])
         self._first = np.array([one.rows[0] for one, _ in entries], dtype=np.int64)
         self._held = np.array([piece for _, piece in entries], dtype=np.int64).reshape(len(entries), 4)
-        self._started: list[tuple[float, list[NodeAllocation]]] = []
+        self._started: list[tuple[Stay, list[NodeAllocation]]] = []
         self.kept: list[KeptPlaces] = []
 
     def leave(self, rows: Iterable[int]) -> None:
@@ -73,7 +74,7 @@ class FutureCapacity:
 
     def start(self, pieces: list[NodeAllocation], stay: Stay) -> None:
         """A job starts, on places that are no longer free."""
-        self._started.append((stay.end_s, pieces))
+        self._started.append((stay, pieces))
         for one in self.find_minded(stay):
             for node, *amounts in pieces:
                 for column, amount in zip(one.left, amounts, strict=True):
@@ -88,16 +89,15 @@ class FutureCapacity:
             stay: of the job, if it started now.
         """
         ends_s = self._end_s if preempts else self._limit_s
+        started = [(one.way_s if preempts else one.end_s, pieces) for one, pieces in self._started]
         times = np.unique(
-            np.concatenate(
-                (ends_s, [end_s for end_s, _ in self._started], [one.end_s for one in self.kept], [self._now_s])
-            )
+            np.concatenate((ends_s, [end_s for end_s, _ in started], [one.end_s for one in self.kept], [self._now_s]))
         )
         low, high = 0, len(times)
         found: list[NodeAllocation] | None = None
         middle = high - 1  # the last one first: it decides whether the job fits at all
         while low < high:
-            columns = self._free_at(float(times[middle]), free, ends_s, keep_all=True)
+            columns = self._free_at(float(times[middle]), free, ends_s, started, keep_all=True)
             pieces = FreeNodes(self._classes, *columns).find(shape)
             if pieces is None:
                 low = middle + 1
@@ -107,7 +107,7 @@ class FutureCapacity:
         if found is None:
             return False
         start_s = float(times[high])
-        left = self._free_at(start_s, free, ends_s, keep_all=False)
+        left = self._free_at(start_s, free, ends_s, started, keep_all=False)
         _take(left, found)
         nodes = np.zeros(len(left[0]), dtype=np.bool_)
         nodes[[piece.node for piece in found]] = True
@@ -144,15 +144,23 @@ class FutureCapacity:
 
     def find_minded(self, stay: Stay) -> list[KeptPlaces]:
         """What is kept for those whom a job could delay that stays so long."""
-        return [one for one in self.kept if one.start_s < stay.end_s and not (stay.makes_way and one.preempts)]
+        return [one for one in self.kept if one.start_s < (stay.way_s if one.preempts else stay.end_s)]
 
-    def _free_at(self, time_s: float, free: FreeNodes, ends_s: FloatColumn, *, keep_all: bool) -> _Columns:
+    def _free_at(
+        self,
+        time_s: float,
+        free: FreeNodes,
+        ends_s: FloatColumn,
+        started: Iterable[tuple[float, list[NodeAllocation]]],
+        *,
+        keep_all: bool,
+    ) -> _Columns:
         """What is free at a time, less the places that are kept then, or with ``keep_all`` those not yet given back."""
         columns = (free.gpus.copy(), free.cpus.copy(), free.memory_mib.copy())
         gone = self._held[ends_s <= time_s]
         for column, amounts in zip(columns, gone.T[1:], strict=True):
             np.add.at(column, gone[:, 0], amounts)
-        for end_s, pieces in self._started:
+        for end_s, pieces in started:
             if end_s <= time_s:
                 _take(columns, [NodeAllocation(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
         for one in self.kept:

@@ -34,8 +34,9 @@ class OverduePass:
         claims: places of those who start, or will once others have left, by row, in their order.
         victims: rows of running jobs that leave, with the rows of those who get their places.
         blocked: rows of those who wait on, in their order.
-        unplaced: flags of nodes that would do for those of them for whom no places are kept, by the number of their request
-            and by whether others are preempted for them.
+        behind: rows for which nobody is preempted, as they wait behind a blocked one, and the row of that one.
+        unplaced: the first of those of them for whom no places are kept, and flags of the nodes that would do for it, by the
+            number of their request and by whether others are preempted for them.
         free: what is left for others.
         future: what is kept for those who wait on.
     """
@@ -57,16 +58,16 @@ class OverduePass:
             if preempts
             else np.zeros(len(jobs), np.bool_)
         )
-        self._holders = list_holders(
-            snapshot, _ends_s(snapshot, self.stays), self.requeueable & (jobs.state == JobState.RUNNING)
-        )
-        self.future = FutureCapacity(snapshot.now_s, self.free.classes, self._holders)
-        self._group = {one.rows[0]: one for one in self._holders if one.makes_way}
+        holders = list_holders(snapshot, *self._ends_s())
+        self.future = FutureCapacity(snapshot.now_s, self.free.classes, holders)
+        self._group = {one.rows[0]: one for one in holders if one.makes_way}
         self._search: VictimSearch | None = None
         self.claims: dict[int, JobPlacement] = {}
         self.victims: dict[int, list[int]] = {}
         self.blocked: list[int] = []
-        self.unplaced: dict[tuple[int, bool], BoolColumn] = {}
+        self.behind: dict[int, int] = {}
+        self.unplaced: dict[tuple[int, bool], tuple[int, BoolColumn]] = {}
+        self._masks: dict[tuple[int, int, int], BoolColumn] = {}
         self._vacated: dict[int, list[int]] = {}
         """Rows of the groups that leave a node, by node."""
 
@@ -82,33 +83,40 @@ class OverduePass:
         too_large = find_too_large([shapes[code] for code in distinct], self._snapshot.nodes)
         hopeless = {code for code, flag in zip(distinct, too_large.tolist(), strict=True) if flag}
         kept: Counter[int] = Counter()
-        refused: dict[tuple[int, bool], float] = {}
+        refused: dict[tuple[int, bool, bool], float] = {}
         for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
             if code in hopeless:
                 continue
             shape, may, stay = shapes[code], self._may_preempt(row), self.stay(row)
-            if stay.end_s < refused.get((code, may), np.inf):
+            if stay.end_s < refused.get((code, may, stay.way_s < stay.end_s), np.inf):
                 if self._place(row, shape, stay, may):
                     continue
-                refused[code, may] = stay.end_s
+                refused[code, may, stay.way_s < stay.end_s] = stay.end_s
             self.blocked.append(row)
             if kept[shape.partition] < KEPT_AT_MOST and self.future.keep(
                 row, shape, stay, self.free.soon, preempts=may
             ):
                 kept[shape.partition] += 1
             elif (code, may) not in self.unplaced:
-                self.unplaced[code, may] = self.free.classes.mask(shape)
+                self.unplaced[code, may] = row, self.mask(shape)
 
     def stay(self, row: int) -> Stay:
         """How long a waiting job would stay if it started now."""
-        makes_way = bool(self.requeueable[row]) and not self._is_overdue(row)
         end_s = self._snapshot.now_s + float(self.stays[row])
-        if self._is_overdue(row) and self._preempts and self._snapshot.jobs.preemptible[row]:
-            end_s = min(end_s, self._snapshot.now_s + self._snapshot.passing_limit_s)
-        return Stay(end_s, makes_way)
+        if self.requeueable[row] and not self._snapshot.jobs.overdue[row]:
+            return Stay(end_s, -np.inf)
+        if self.requeueable[row]:
+            return Stay(end_s, min(end_s, self._snapshot.now_s + self._snapshot.passing_limit_s))
+        return Stay(end_s, end_s)
 
-    def _is_overdue(self, row: int) -> bool:
-        return bool(self._snapshot.jobs.overdue[row])
+    def _ends_s(self) -> tuple[FloatColumn, FloatColumn]:
+        """When each job that holds places gives them back at the latest, and when it does so for one that preempts."""
+        snapshot, jobs = self._snapshot, self._snapshot.jobs
+        start_s = np.where(np.isnan(jobs.start_s), snapshot.now_s, jobs.start_s)
+        ends_s = np.where(jobs.state == JobState.SUSPENDED, snapshot.now_s + UNKNOWN_RUN_S, start_s + self.stays)
+        ends_s = np.maximum(ends_s, snapshot.now_s)
+        way_s = np.where(find_protected(snapshot), np.minimum(ends_s, start_s + snapshot.passing_limit_s), -np.inf)
+        return ends_s, np.where(self.requeueable & (jobs.state == JobState.RUNNING), way_s, ends_s)
 
     def _may_preempt(self, row: int) -> bool:
         jobs = self._snapshot.jobs
@@ -120,7 +128,7 @@ class OverduePass:
         classes = self.free.classes
         barred, kept = self.future.find_barred(shape, stay), self.future.find_kept_nodes(stay)
         for closed in (barred, kept):
-            bound = shape if closed is None else classes.bound_to(shape, classes.mask(shape) & ~closed)
+            bound = shape if closed is None else classes.bound_to(shape, self.mask(shape) & ~closed)
             if self._claim(row, bound, stay, may):
                 return True
             if kept is None:
@@ -162,21 +170,29 @@ class OverduePass:
             self._search = VictimSearch(PreemptibleAllocations.of_pieces(pieces, worst), self.free)
         return self._search.find(shape, _FIRST)
 
-    def find_closed(self, row: int) -> tuple[BoolColumn, bool]:
-        """Nodes on which another waiting job would delay a blocked one; and whether it waits behind one at all.
+    def mask(self, shape: RequestShape) -> BoolColumn:
+        """Nodes that would do for a request."""
+        key = (shape.partition, shape.gpu_type, shape.node_set)
+        if key not in self._masks:
+            self._masks[key] = self.free.classes.mask(shape)
+        return self._masks[key]
+
+    def find_closed(self, row: int) -> tuple[BoolColumn, int | None]:
+        """Nodes on which another waiting job would delay a blocked one; and the row of the first one that it waits behind.
 
         A job that may take nodes which would do for a blocked one waits behind it in Slurm, unless it is over in time or
         makes way: what others vacated for it there might go to that one, or to nobody.
         """
         shape, stay = self.demand.shapes[int(self.demand.code[row])], self.stay(row)
-        mask = self.free.classes.mask(shape)
-        closed = self.future.find_barred(shape, stay)
-        closed = np.zeros(len(mask), dtype=np.bool_) if closed is None else closed & mask
-        behind = any(bool((one.candidates & mask).any()) for one in self.future.find_minded(stay))
-        for (_, preempts), candidates in self.unplaced.items():
-            if not (stay.makes_way and preempts):
+        mask = self.mask(shape)
+        barred = self.future.find_barred(shape, stay)
+        closed = np.zeros(len(mask), dtype=np.bool_) if barred is None else barred & mask
+        ahead = [(one.row, one.candidates) for one in self.future.find_minded(stay)]
+        for (_, preempts), (first, candidates) in self.unplaced.items():
+            if not (preempts and stay.way_s == -np.inf):
                 closed = closed | (candidates & mask)
-        return closed, behind or bool(closed.any())
+                ahead.append((first, candidates))
+        return closed, next((first for first, candidates in ahead if bool((candidates & mask).any())), None)
 
     def members(self, first: int) -> tuple[int, ...]:
         """All who leave with a victim."""
@@ -187,15 +203,3 @@ def find_stays_s(snapshot: ClusterSnapshot) -> FloatColumn:
     """How long each job may run: its time limit, or for want of one as long as sched/backfill takes it to."""
     limit_s = snapshot.jobs.time_limit_s
     return np.where(np.isfinite(limit_s), limit_s, UNKNOWN_RUN_S)
-
-
-def _ends_s(snapshot: ClusterSnapshot, stays: FloatColumn) -> FloatColumn:
-    """When each job that holds places gives them back at the latest; of one that is not preempted because it was overdue,
-    when that is over, if it can be requeued then.
-    """
-    jobs, now_s = snapshot.jobs, snapshot.now_s
-    start_s = np.where(np.isnan(jobs.start_s), now_s, jobs.start_s)
-    ends_s = np.where(jobs.state == JobState.SUSPENDED, now_s + UNKNOWN_RUN_S, start_s + stays)
-    until_s = start_s + snapshot.passing_limit_s
-    ends_s = np.where(find_protected(snapshot) & jobs.preemptible, np.minimum(ends_s, until_s), ends_s)
-    return np.maximum(ends_s, now_s)

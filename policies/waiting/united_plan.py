@@ -105,11 +105,16 @@ def _unite_notes(snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass, dr
     reserved_in_s = notes.reserved_in_s.copy() if len(notes.reserved_in_s) else np.full(len(jobs), np.nan)
     for one in placing.future.kept:
         reserved_in_s[one.row] = one.start_s - snapshot.now_s
+    behind = notes.behind.copy() if len(notes.behind) else np.zeros(len(jobs), dtype=np.int64)
+    for row, ahead in placing.behind.items():
+        if verdict[row] in (JobVerdict.WAIT, JobVerdict.START) and not behind[row]:
+            behind[row] = jobs.job_id[ahead]
     return replace(
         notes,
         verdict=verdict,
         position=position,
         reserved_in_s=reserved_in_s if placing.future.kept else notes.reserved_in_s,
+        behind=behind if behind.any() else notes.behind,
     )
 
 

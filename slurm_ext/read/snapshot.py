@@ -42,7 +42,8 @@ class JobRunHistory:
     run_since_s: float = NEVER
     """Service of the present run before this instant is forgiven (a promotion fell into it)."""
     waiting_since_s: float = NEVER
-    """When the present wait began: the last run's end or the last promotion; NaN: at submission."""
+    """When the present wait began, or of a running job the one before its run: the last run's end or the last promotion;
+    NaN: at submission."""
     preemptions: int = 0
     submit_s: float = NEVER
     """First submission; a requeue gives the job a new submit time in Slurm."""
@@ -209,7 +210,8 @@ def _time_columns(
     eligible = _floats([job.eligible_s for job in live])
     fresh = np.where(eligible <= now_s, np.fmax(submit, eligible), submit)  # a requeue's begin time lies ahead
     since = _floats([p.waiting_since_s for p in past])
-    waited = np.maximum(now_s - np.where(np.isnan(since), fresh, since), 0.0)
+    until = np.where(state == JobState.RUNNING, start, now_s)
+    waited = np.maximum(until - np.where(np.isnan(since), fresh, since), 0.0)
     first_submit = _floats([p.submit_s for p in past])
     return {
         "submit_s": np.where(np.isnan(first_submit), submit, first_submit),
@@ -217,7 +219,7 @@ def _time_columns(
         "first_start_s": np.where(np.isnan(first), start, first),
         "executed_s": executed,
         "attained_gpu_s": _ints([job.gpus for job in live]) * executed,
-        "waited_s": np.where(state == JobState.PENDING, waited, 0.0),
+        "waited_s": np.where(np.isin(state, (JobState.PENDING, JobState.RUNNING)), waited, 0.0),
         "preemptions": _ints([p.preemptions for p in past]),
     }
 

@@ -24,7 +24,7 @@ from slurm_soda.policies.pipeline.actions import (
     preemption_id,
 )
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
-from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn, JobState, JobTable
+from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn, JobState, JobTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
@@ -181,13 +181,14 @@ def order_changes(
         hopeless = np.isin(ids, never)
         first = np.isin(ids, starts) & ~hopeless
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
-        waits = ~(first | then | hopeless)
-        ordered = np.concatenate((ids[first], ids[then], ids[waits]))
-        skippable = ~np.isin(ordered, np.concatenate((starts, awaiting)))
+        turn = _turns(snapshot.jobs, ids, first, then, hopeless)
+        leading, waits = ids[np.argsort(turn, kind="stable")][: np.count_nonzero(turn < _WAITS)], turn == _WAITS
+        ordered = np.concatenate((leading, ids[waits]))
+        skippable = ~np.isin(ordered, np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES])))
         guests = action.guests
         rank = np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
-            leading=np.concatenate((guests, ids[first], ids[then])),
+            leading=np.concatenate((guests, leading)),
             waiting=ids[waits],
             unranked=action.unranked,
             never=ids[hopeless],
@@ -198,6 +199,30 @@ def order_changes(
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
     return changes
+
+
+_SERVED, _MAKES_WAY, _KEEPS_PLACES, _STARTS, _AWAITS, _WAITS, _NEVER = range(7)
+
+
+def _turns(jobs: JobTable, ids: IntColumn, first: BoolColumn, then: BoolColumn, hopeless: BoolColumn) -> IntColumn:
+    """In which turn Slurm shall try each job.
+
+    Overdue jobs go before all others, also those that find no places: so Slurm reserves nodes for them. Before these go jobs
+    alone that start now and will make way for them; whatever else starts is left to backfill, which knows the nodes.
+    """
+    rows = np.searchsorted(jobs.job_id, ids)
+    turn = np.select([hopeless, first, then], [_NEVER, _STARTS, _AWAITS], _WAITS)
+    if not len(jobs.overdue) or not jobs.overdue[rows].any():
+        return turn
+    late = jobs.overdue[rows] & ~hopeless
+    keeps = late & (turn == _WAITS)
+    may_preempt = jobs.may_preempt[rows] if len(jobs.may_preempt) else np.ones(len(rows), dtype=np.bool_)
+    makes_way = first & ~late & jobs.preemptible[rows] & (jobs.gpus[rows] > 0)
+    makes_way &= bool((may_preempt & (jobs.gpus[rows] > 0))[keeps].all())
+    turn[makes_way] = _MAKES_WAY
+    turn[keeps] = _KEEPS_PLACES
+    turn[late & (first | then)] = _SERVED
+    return turn
 
 
 def _ranks(notes: JobNotes, ids: IntColumn) -> IntColumn:
@@ -215,7 +240,8 @@ def _lift_changes(
         if not wanted[job_id]:
             reason = f"{action.reason}: an earlier lift is withdrawn, its own priority will do"
         else:
-            word = "starts now" if job_id in starts else "waits"
+            late = bool(len(jobs.overdue)) and bool(jobs.overdue[jobs.row(job_id)])
+            word = ("is overdue and " if late else "") + ("starts now" if job_id in starts else "waits")
             reason = f"{action.reason}: {word}, position {rank[job_id] + 1} of {len(ranked)}"
         old = int(jobs.site_factor[jobs.row(job_id)])
         new = {"SiteFactor": str(wanted[job_id])}

@@ -216,6 +216,7 @@ def explain_by_policy(known: JobFacts) -> Explanation:
         score_name=job.note.get("score_name", "score"),
         behind=job.note.get("behind", 0),
         unknown_nodes=UnknownNodes.__members__.get(str(job.note.get("unknown_nodes")).upper(), UnknownNodes.KNOWN),
+        overdue=bool(job.note.get("overdue")),
     )
     return explain_position(note, _view(job, known), policy)
 

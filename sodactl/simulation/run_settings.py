@@ -34,6 +34,7 @@ def run_settings_document(
             "checkpoint_every_s": asked.checkpoint_every_s if math.isfinite(asked.checkpoint_every_s) else None,
         },
         "max_preemptions": asked.max_preemptions,
+        "passing_limit_s": asked.passing_limit_s if math.isfinite(asked.passing_limit_s) else None,
         "placement": asked.placement,
         "node_rules": _rules(scenario.nodes),
         "systems": {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from slurm_soda.daemon.config import Settings
-from slurm_soda.policies.engine.lift_bounds import mark_overdue
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
+from slurm_soda.policies.waiting.overdue import mark_overdue
 from slurm_soda.slurm_ext.write.job_changes import order_changes
 from tests.daemon.slurm_model import ModelJob, SlurmModel
 
@@ -26,7 +25,7 @@ def wide_job_waits_s(
     pipeline = pipeline_of(make_policy(Settings().policy.name))
 
     def cycle(snapshot: ClusterSnapshot) -> dict[int, int]:
-        snapshot = replace(snapshot, jobs=mark_overdue(snapshot.jobs, passing_limit_s))
+        snapshot = mark_overdue(snapshot, passing_limit_s)
         changes = order_changes(pipeline.decide(snapshot), snapshot, skipping_limit_s=skipping_limit_s)
         return {change.job_id: int(change.new["SiteFactor"]) for change in changes}
 

@@ -50,20 +50,20 @@ def decide(
     return make_policy("tiresias-las", {"thresholds_gpu_s": [100.0]}).decide(snapshot)
 
 
-OVERDUE = {"overdue": True}
+LESS_NICE = {"nice": -1}
 
 
 @pytest.mark.parametrize(
     ("kept", "wants"),
     [
         ({}, {}),
-        (OVERDUE, {"priority": 10}),
-        (OVERDUE, {"priority": 5, "site_factor": -9}),
-        (OVERDUE, {"partition": "above"}),
+        (LESS_NICE, {"priority": 10}),
+        (LESS_NICE, {"priority": 5, "site_factor": -9}),
+        (LESS_NICE, {"partition": "above"}),
         ({"nice": 7}, {"nice": 7}),
-        ({**OVERDUE, "state": JobState.BLOCKED}, {}),
-        ({**OVERDUE, "nodes": 3, "gpus": 12}, {}),
-        ({"overdue": True, "site_factor": 8}, {}),
+        ({**LESS_NICE, "state": JobState.BLOCKED}, {}),
+        ({**LESS_NICE, "nodes": 3, "gpus": 12}, {}),
+        ({**LESS_NICE, "site_factor": 8}, {}),
     ],
 )
 def test_others_are_preempted_for_a_job_that_may_pass_all_that_wait(
@@ -77,11 +77,11 @@ def test_others_are_preempted_for_a_job_that_may_pass_all_that_wait(
 @pytest.mark.parametrize(
     ("kept", "wants"),
     [
-        (OVERDUE, {}),
-        (OVERDUE, {"priority": 9}),
-        (OVERDUE, {"priority": 50, "site_factor": 45}),
+        (LESS_NICE, {}),
+        (LESS_NICE, {"priority": 9}),
+        (LESS_NICE, {"priority": 50, "site_factor": 45}),
         ({"nice": 6}, {"nice": 7}),
-        ({**OVERDUE, "gpus": 0, "gpus_per_node": 0, "cpus": 56}, {}),
+        ({**LESS_NICE, "gpus": 0, "gpus_per_node": 0, "cpus": 56}, {}),
     ],
 )
 def test_no_one_is_preempted_for_a_job_that_may_not_pass_one_that_waits(
@@ -94,7 +94,7 @@ def test_no_one_is_preempted_for_a_job_that_may_not_pass_one_that_waits(
 
 @pytest.mark.parametrize("on", ["n1", "n2"])
 def test_only_nodes_that_will_do_for_the_other_one_are_kept(on: str) -> None:
-    plan = decide(OVERDUE, on=on)
+    plan = decide(LESS_NICE, on=on)
     other = {"n1": 2, "n2": 1}[on]
     assert [(one.job_id, one.for_jobs) for one in plan.preempts] == [(other, (J,))]
     assert [piece.node for piece in plan.places[J]] == [other - 1]
@@ -102,17 +102,17 @@ def test_only_nodes_that_will_do_for_the_other_one_are_kept(on: str) -> None:
 
 def test_a_job_that_gets_its_places_by_preemption_keeps_nobody_from_it() -> None:
     """Job 3 is before job 4 in the policy's order, and wants one node."""
-    plan = decide({**OVERDUE, "may_preempt": True, "nodes": 1, "gpus": 4})
+    plan = decide({**LESS_NICE, "may_preempt": True, "nodes": 1, "gpus": 4})
     assert sorted(one.for_jobs for one in plan.preempts) == [(K,), (J,)]
 
 
 def test_what_is_free_but_kept_may_be_taken() -> None:
     """By Slurm's backfill, or not at all."""
-    plan = decide(OVERDUE, free=True)
+    plan = decide(LESS_NICE, free=True)
     assert plan.starts.tolist() == [J]
     assert plan.notes.of(J).behind == K
     assert not plan.preempts
 
 
 def test_as_many_may_start_in_what_is_kept_as_fit_there() -> None:
-    assert decide(OVERDUE, free=True, alike=2).starts.tolist() == [J]
+    assert decide(LESS_NICE, free=True, alike=2).starts.tolist() == [J]

@@ -145,7 +145,7 @@ def test_waiting_counts_from_the_latest_of_submission_run_end_and_promotion() ->
     ]
     memory = {4: JobRunHistory(waiting_since_s=950.0)}
     table = build_snapshot(NOW, jobs, [node("n1")], {}, memory, {}, requeued={3}).jobs
-    assert table.waited_s.tolist() == [600.0, 300.0, 600.0, 50.0, 0.0, 0.0]
+    assert table.waited_s.tolist() == [600.0, 300.0, 600.0, 50.0, 100.0, 0.0]
 
 
 def test_the_first_submission_is_remembered() -> None:

@@ -86,10 +86,15 @@ class CachedJob:
             first_start_s=_time_or_never(self.first_start_s),
             executed_s=self.executed_s,
             run_since_s=_time_or_never(run.promoted_s if run and run.end_s is None else None),
-            waiting_since_s=_time_or_never(self.waited_since_s),
+            waiting_since_s=_time_or_never(self._waiting_since_s()),
             preemptions=self.preemptions,
             submit_s=self.submit_s,
         )
+
+    def _waiting_since_s(self) -> float | None:
+        """When the present wait began; of a running job, the one before."""
+        ends = [run.end_s for run in self.runs.values() if run.end_s is not None]
+        return max(ends, default=None) if self.waited_since_s is None else self.waited_since_s
 
     def promote(self, at_s: float) -> None:
         """Forgive service and waiting so far (Tiresias, Section 3.2.3)."""

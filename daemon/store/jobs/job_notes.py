@@ -19,7 +19,7 @@ from slurm_soda.policies.snapshot import UnknownNodes
 MAX_ROWS_PER_CYCLE = 1000
 """Rows a cycle: one job that starts moves ten thousand places, and those far behind can wait for their turn."""
 
-_Values = tuple[int, int, int, float, int, int]
+_Values = tuple[int, int, int, float, int, int, int]
 
 
 class JobNoteWriter:
@@ -41,6 +41,7 @@ class JobNoteWriter:
             _rounded(notes.score),
             notes.behind if len(notes.behind) else none,
             notes.unknown_nodes if len(notes.unknown_nodes) else none,
+            notes.overdue if len(notes.overdue) else none,
         )
         present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
         changed = [
@@ -70,11 +71,12 @@ class JobNoteWriter:
 
 
 def _note(values: _Values, score_name: str) -> dict[str, Any]:
-    verdict, queue, position, score, behind, unknown = values
+    verdict, queue, position, score, behind, unknown, overdue = values
     known = score if math.isfinite(score) else None
     name = JobVerdict(verdict).name.lower()
     note = {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
-    rare = {"behind": behind, "unknown_nodes": UnknownNodes(unknown).name.lower() if unknown else ""}
+    unknown_nodes = UnknownNodes(unknown).name.lower() if unknown else ""
+    rare = {"behind": behind, "unknown_nodes": unknown_nodes, "overdue": bool(overdue)}
     return note | {key: value for key, value in rare.items() if value}
 
 

@@ -54,6 +54,20 @@ class PoolQueues:
             line = self._queues.setdefault(request, {}).setdefault(user, [])
         heappush(line, (order, handle))
 
+    def withdraw(self, request: PoolRequest, user: int, handle: int) -> None:
+        """A job does not wait any more, in whatever place of the queue it is."""
+        lines = [(self._returning, request)] if request in self._returning else []
+        if user in self._queues.get(request, {}):
+            lines.append((self._queues[request], user))  # type: ignore[arg-type]
+        for line_of, key in lines:
+            line = line_of[key]
+            line[:] = [item for item in line if item[1] != handle]
+            heapify(line)
+            if not line:
+                del line_of[key]
+        if not self._queues.get(request, True):
+            del self._queues[request]
+
     def waiting(self) -> list[PoolRequest]:
         """What is asked for by anybody who waits; twice where an aborted job and another one ask for the same."""
         return [*self._returning, *self._queues]

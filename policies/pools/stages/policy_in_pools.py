@@ -96,6 +96,7 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
     unknown = [
         part.unknown_nodes if len(part.unknown_nodes) else zeros for part, zeros in zip(parts, none, strict=True)
     ]
+    overdue = [part.overdue if len(part.overdue) else np.zeros(len(part.job_id), dtype=np.bool_) for part in parts]
     return JobNotes(
         job_id=np.concatenate([part.job_id for part in parts])[at],
         verdict=np.concatenate([part.verdict for part in parts])[at],
@@ -106,6 +107,7 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
         reserved_in_s=np.concatenate(reserved)[at],
         behind=np.concatenate(behind)[at],
         unknown_nodes=np.concatenate(unknown)[at],
+        overdue=np.concatenate(overdue)[at],
     )
 
 

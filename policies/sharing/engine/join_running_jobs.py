@@ -16,6 +16,7 @@ from slurm_soda.policies.sharing.mechanism.mechanism import Mechanism
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
+from slurm_soda.policies.waiting.overdue import order_overdue
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class _JoinCheck:
         mine = plan.devices[job_id]
         if not self._left.isdisjoint(mine):
             return "who is there shall make way for others"
-        if not self._held.issuperset(mine) and len(jobs.overdue) and jobs.overdue.any():
+        if not self._held.issuperset(mine) and len(order_overdue(snapshot)):
             return "it would take GPUs of its own before a job that nobody may pass"
         return ""
 

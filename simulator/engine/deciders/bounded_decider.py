@@ -67,5 +67,5 @@ class CountedSnapshots(SnapshotDecider):
         preempts, starts = super().decide(now_s)
         return preempts, [(job, ()) for job, _ in starts]
 
-    def _held(self, job: SessionJob) -> tuple[NodeAllocation, ...]:
+    def _pieces_of(self, job: SessionJob) -> tuple[NodeAllocation, ...]:
         return (NodeAllocation(0, job.gpus, 0, 0),)

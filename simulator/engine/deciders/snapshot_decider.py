@@ -159,12 +159,12 @@ class SnapshotDecider:
         if self._state[row] == JobState.PENDING:
             self._overdue.wait(row, now_s)
 
-    def _held(self, job: SessionJob) -> tuple[NodeAllocation, ...]:
+    def _pieces_of(self, job: SessionJob) -> tuple[NodeAllocation, ...]:
         """What a running job holds."""
         return job.pieces
 
     def _hold(self, job: SessionJob, sign: int) -> None:
-        for node, gpus, cpus, memory_mib in self._held(job):
+        for node, gpus, cpus, memory_mib in self._pieces_of(job):
             self._gpus_free[node] -= sign * gpus
             self._cpus_free[node] -= sign * cpus
             self._memory_free_mib[node] -= sign * memory_mib
@@ -234,7 +234,7 @@ class SnapshotDecider:
 
     def _allocations(self, rows: IntColumn) -> dict[str, Any]:
         holding = np.flatnonzero(self._state[rows] != JobState.PENDING)
-        pieces = [self._held(self._jobs[job_id]) for job_id in (rows[holding] + 1).tolist()]
+        pieces = [self._pieces_of(self._jobs[job_id]) for job_id in (rows[holding] + 1).tolist()]
         flat = [piece for held in pieces for piece in held]
         columns = np.array(flat, dtype=np.int64).reshape(len(flat), 4)
         counts = np.zeros(len(rows) + 1, dtype=np.int64)

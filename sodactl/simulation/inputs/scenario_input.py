@@ -145,6 +145,7 @@ def _scenario(
         engine=asked.engine,
         placement=asked.placement,
         max_preemptions=asked.max_preemptions,
+        passing_limit_s=asked.passing_limit_s,
         history_gpu_s=history_gpu_s,
         past=past,
         predicted=asked.estimates == PREDICTED,

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
 from slurm_soda.simulator.runs.scenario import ESTIMATES
@@ -40,6 +41,7 @@ class ScenarioOptions:
     round_s: float
     checkpoint_every_s: float
     max_preemptions: int
+    passing_limit_s: float
     profiles: Path | None
     pairs: Path | None
     pair_slowdown: float | None
@@ -129,6 +131,11 @@ _OPTIONS: Mapping[str, Any] = {
     "max_preemptions": click.option(
         "--max-preemptions", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
         help="A job that was preempted so often is not preempted any more; 0: no bound."),
+    "passing_limit_s": click.option(
+        "--passing-limit-s", type=click.FloatRange(min=0.0, min_open=True), default=DEFAULT_PASSING_LIMIT_S,
+        show_default=True, metavar="SECONDS",
+        help="A job that waited so long is passed and delayed by no later one, as with sodad's cycle.passing_limit_s; inf: "
+        "no bound, as in the papers."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
     **SHARING,

@@ -292,7 +292,7 @@ def test_one_fault_takes_no_other_join_with_it() -> None:
 
 
 def test_a_waiting_guest_goes_before_all_and_one_that_joins_is_in_nobodys_way() -> None:
-    """Job 8 is overdue and does not fit: without being a guest nobody would pass it."""
+    """Job 8 is overdue and does not fit: nobody but a guest passes it, and it goes before one that is no guest yet."""
     more: dict[str, Any] = {"priority": 100, "waited_s": 1e6}
     snapshot = on_slurm(*HOSTS, waiting(7, 1, priority=5), waiting(8, 8, **more), waiting(9, 2, priority=200))
     jobs = snapshot.jobs
@@ -313,6 +313,6 @@ def test_a_waiting_guest_goes_before_all_and_one_that_joins_is_in_nobodys_way() 
     assert list(joins) == [9]
     (changed,) = (action for action in after.actions if isinstance(action, OrderJobs))
     assert [part.tolist() for part in (changed.guests, changed.job_ids, changed.others)] == [[7], [9, 8], []]
-    (lift,) = order_changes(after, snapshot)
-    assert (lift.job_id, 5 + int(lift.new["SiteFactor"]) > 200) == (7, True)
-    assert "starts now" in lift.reason
+    lift, other = order_changes(after, snapshot)
+    assert (lift.job_id, 5 + int(lift.new["SiteFactor"]) > 100 + int(other.new["SiteFactor"]) > 200) == (7, True)
+    assert ("starts now" in lift.reason, other.job_id, "is overdue and waits" in other.reason) == (True, 8, True)
