@@ -50,17 +50,22 @@ class AgreeingUsers:
             shares = draw_agreeing(workload, self.consent, f"{seed}/share")
         return workload.with_columns(preemptible=preemptible, shares=shares)
 
-    def told(self, workload: Workload) -> tuple[str, ...]:
+    def notes(self, workload: Workload) -> tuple[str, ...]:
         """What was drawn, a sentence each."""
         by = "user" if draws_by_user(workload) else f"job, as there are fewer than {LEAST_USERS} users"
         return tuple(
             f"{100 * float(column.mean()):.0f} % of the jobs {what} ({option}, drawn by {by})"
             for ratio, column, what, option in (
-                (self.can_checkpoint, workload.preemptible, "can checkpoint", f"--can-checkpoint {self.can_checkpoint}"),
+                (
+                    self.can_checkpoint,
+                    workload.preemptible,
+                    "can checkpoint",
+                    f"--can-checkpoint {self.can_checkpoint}",
+                ),
                 (self.consent, workload.shares, "may share their GPUs", f"--consent {self.consent}"),
             )
             if ratio is not None and len(workload)
-        )  # fmt: skip
+        )
 
 
 def draws_by_user(workload: Workload) -> bool:
@@ -81,7 +86,7 @@ def draw_agreeing(workload: Workload, ratio: float, stream: str) -> BoolColumn:
     middle = np.cumsum(jobs[order]) - jobs[order] / 2.0
     agrees = np.zeros(len(names), dtype=np.bool_)
     agrees[order] = middle < ratio * len(workload)
-    return agrees[owner]
+    return np.asarray(agrees[owner])
 
 
 def _owners(workload: Workload) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -20,8 +20,7 @@ from slurm_soda.simulator.whatif.candidate_runs import WhatIfQuestion
 from slurm_soda.simulator.whatif.candidates import PRESENT_STAND_INS, TRIED_POLICIES
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, latest_jobs, make_observed_site
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
-from slurm_soda.sodactl.simulation.inputs.agreement_options import build_agreeing_users
+from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
@@ -68,8 +67,7 @@ _PATH = click.Path(path_type=Path)
     type=click.IntRange(min=1),
     help="Simulate the latest N jobs of the dump.",
 )
-@AGREEMENT["can_checkpoint"]
-@AGREEMENT["consent"]
+@add_agreement_options
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
 @add_sharing_options
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
@@ -108,7 +106,7 @@ def whatif(
     site = latest_jobs(site, jobs)
     site = replace(site, workload=agreeing.drawn(site.workload, seed))
     rules = build_sharing_rules(sharing, site.cluster)
-    notes = (*notes, *agreeing.told(site.workload), *sharing_notes(rules, site.workload, site.cluster))
+    notes = (*notes, *agreeing.notes(site.workload), *sharing_notes(rules, site.workload, site.cluster))
     with progress_bar("runs") as progress:
         found = answer_question(site, WhatIfQuestion(restart_cost_s, given, policies, workers, rules), progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)

@@ -58,7 +58,7 @@ def test_all_jobs_of_a_user_agree_or_none() -> None:
 def test_of_few_users_each_job_is_drawn(ratio: float) -> None:
     drawn = AgreeingUsers(consent=ratio).drawn(FEW, 1)
     assert drawn.shares.sum() == round(ratio * len(FEW))
-    agreeing = AgreeingUsers(consent=ratio).told(drawn)
+    agreeing = AgreeingUsers(consent=ratio).notes(drawn)
     assert agreeing == (f"{100 * ratio:.0f} % of the jobs may share their GPUs (--consent {ratio}, drawn by job, as there"
                         f" are fewer than {LEAST_USERS} users)",)  # fmt: skip
 

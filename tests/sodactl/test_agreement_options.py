@@ -34,12 +34,12 @@ def test_more_who_can_checkpoint_are_preempted_more(trace: Path, capsys: pytest.
     assert "50 % of the jobs can checkpoint (--can-checkpoint 0.5, drawn by user)" in some["notes"]
 
 
-def test_a_trace_has_seeds_for_what_is_drawn(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_has_seeds_for_what_is_drawn(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("compare", "--trace", trace, "--cluster", "1x12", "--policy", "srtf", "--seed", 1, "--seed", 2)
-    found = answer(capsys, *asked, "--can-checkpoint", 0.3)
+    found = answer(capsys, *asked, "--can-checkpoint", 0.3, "--csv", tmp_path / "per-job")
     assert found["seeds"] == [1, 2]
-    first, second = found["policies"][0]["runs"]
-    assert first["avg_jct_s"] != second["avg_jct_s"]
+    first, second = (path.read_text() for path in sorted((tmp_path / "per-job").iterdir()))
+    assert first != second
     assert run([*map(str, asked)]) == 2
     assert "--seed is for generated jobs, and for --can-checkpoint and --consent" in capsys.readouterr().err
 

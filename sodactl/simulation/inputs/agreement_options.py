@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -22,6 +22,13 @@ OPTIONS: Mapping[str, Any] = {
         help="Part of the jobs whose users let them share GPUs, drawn in the same way, apart from the other."
         "  [default: as the trace says; else all]"),
 }  # fmt: skip
+
+
+def add_agreement_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these options, as ``can_checkpoint`` and ``consent``."""
+    for option in reversed(list(OPTIONS.values())):
+        function = option(function)
+    return function
 
 
 def build_agreeing_users(can_checkpoint: float | None, consent: float | None, sharing: SharingOptions) -> AgreeingUsers:

@@ -88,7 +88,7 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     )
     notes = (
         *scenario_input.notes,
-        *agreeing.told(scenarios[0].workload),
+        *agreeing.notes(scenarios[0].workload),
         *_uncounted_cpu_note(asked, scenario_input.first),
         *sharing_notes(sharing, scenario_input.first.workload, scenario_input.first.cluster),
     )
