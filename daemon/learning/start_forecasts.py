@@ -137,7 +137,8 @@ class StartForecaster:
         chosen = []
         for row in rows:
             owner = owners[row.job_pk]
-            due = row.at_s >= newest.get(row.job_pk, -math.inf) + REPEAT_EVERY_S
+            fits_now = row.drawn_s[2] == 0.0  # which says nothing of how right forecasts are
+            due = not fits_now and row.at_s >= newest.get(row.job_pk, -math.inf) + REPEAT_EVERY_S
             if due and count[owner] < MAX_OPEN_PER_OWNER and len(chosen) < MAX_KEPT:
                 count[owner] += 1
                 chosen.append(row)

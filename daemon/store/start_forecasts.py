@@ -10,7 +10,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.id_lists import split_list
-from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.daemon.store.tables.scheduling import Cycle, Job, JobRun
 from slurm_soda.daemon.store.tables.start_forecasts import ExpectedStart, StartForecastRow
 from slurm_soda.policies.expected_starts.calibration import WINDOW, IntervalScore, StartOutcome
 
@@ -45,9 +45,10 @@ def newest_outcomes(session: Session, limit: int = WINDOW) -> list[StartOutcome]
     return [_kept(row).outcome(row.started_s or 0.0) for row in reversed(rows.all())]
 
 
-def score_of_intervals(session: Session, now_s: float) -> IntervalScore:
-    """How often the last intervals were right; those of jobs that still wait after their end were not."""
+def score_of_intervals(session: Session) -> IntervalScore:
+    """How often the last intervals were right; those of jobs that waited beyond their end at the last cycle were not."""
     sides = [one.side for one in newest_outcomes(session)]
+    now_s = session.scalar(select(Cycle.started_s).order_by(Cycle.id.desc()).limit(1)) or 0.0
     late = sum(now_s > one.at_s + one.told_s[2] for one in open_forecasts(session))
     return IntervalScore.of([*sides, *[1] * late][-WINDOW:])
 
@@ -118,7 +119,9 @@ def put_expected_starts(session: Session, starts: Mapping[int, Interval], gone: 
     for part in split_list([*starts, *gone]):
         session.execute(delete(ExpectedStart).where(ExpectedStart.job_pk.in_(part)))
     session.add_all(
-        ExpectedStart(job_pk=job_pk, at_s=at_s, low_s=_stored(low_s), median_s=_stored(median_s), high_s=_stored(high_s))
+        ExpectedStart(
+            job_pk=job_pk, at_s=at_s, low_s=_stored(low_s), median_s=_stored(median_s), high_s=_stored(high_s)
+        )
         for job_pk, (low_s, median_s, high_s) in starts.items()
     )
 

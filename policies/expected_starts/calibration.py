@@ -1,9 +1,9 @@
 """How right earlier forecasts were, and what later ones have to be changed by so that they hold as often as they say.
 
-Many possible futures of one plan know neither who will come and go first, nor what the policy will do next, so their spread is
-not the whole error. What is left of it shows in forecasts whose outcome is known: **conformalised quantile regression**
-(Romano, Patterson and Candès, 2019), for each end of the interval by itself, in the logarithm of the wait. As jobs that wait
-side by side are wrong together and sites change, the part that may lie beyond an end follows what came of the last forecasts
+Many possible futures of one plan know neither who will come and go first, nor what the policy will do next: their spread is
+not the whole error. The rest shows in forecasts whose outcome is known: **conformalised quantile regression** (Romano,
+Patterson and Candès, 2019), for each end of the interval by itself, in the logarithm of the wait. As jobs that wait side by
+side are wrong together, and sites change, the part that may lie beyond an end follows what came of the last forecasts
 (**adaptive conformal inference**, Gibbs and Candès, 2021).
 """
 
@@ -24,7 +24,9 @@ INSTANT_S = 60.0
 WINDOW = 500
 """Newest forecasts with a known outcome that count: sites change."""
 LEAST_OUTCOMES = 30
-"""Before there are so many, forecasts stay as they are."""
+"""Before there are so many, forecasts are changed by"""
+FIRST_SHIFT: FloatColumn = np.array([[-1.0], [0.5], [1.5]])
+"""so much in the logarithm of the wait, about as it came out on generated workloads (``simulate --expected-starts``)."""
 NEAREST = 100
 """Of the window, those of about as long a wait say how a forecast is changed: long ones are off by more."""
 STEP = 0.01
@@ -73,7 +75,8 @@ class StartCalibration:
         self.score = IntervalScore.of([outcome.side for outcome in newest])
         """Of the intervals as they were told."""
         usable = [outcome for outcome in newest if math.isfinite(outcome.drawn_s[-1])]
-        self._order: FloatColumn = np.zeros(0)
+        self._order: FloatColumn = np.zeros(1)
+        self._shift = FIRST_SHIFT
         if len(usable) < LEAST_OUTCOMES:
             return
         drawn = _log(np.array([outcome.drawn_s for outcome in usable]))
@@ -87,9 +90,7 @@ class StartCalibration:
         self._shift = np.stack([np.quantile(windows[:, end], level, axis=-1) for end, level in enumerate(levels)])
 
     def apply(self, forecast: StartForecast) -> StartForecast:
-        """The forecast as people are told it; as it is where too little is known."""
-        if not len(self._order):
-            return forecast
+        """The forecast as people are told it."""
         drawn = np.stack((forecast.low_s, forecast.median_s, forecast.high_s))
         windows = self._shift.shape[1]
         at = np.clip(np.searchsorted(self._order, _log(drawn[1])) - (len(self._order) - windows) // 2, 0, windows - 1)

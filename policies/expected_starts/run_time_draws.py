@@ -43,7 +43,7 @@ _KNOWN = -2
 
 
 def _kinds(expected: ExpectedRunTimes, jobs: JobTable) -> tuple[NDArray[np.int64], FloatColumn]:
-    """Row of the distributions of each job, -1: nothing is known of it, ``_KNOWN``: its time left is; and what it has worked."""
+    """Row of each job's distribution and what it has worked; -1: nothing is known of it, ``_KNOWN``: its time left is."""
     unknown = np.where(np.isnan(jobs.remaining_s), -1, _KNOWN)
     if not len(expected.kind):
         return unknown, jobs.executed_s

@@ -83,8 +83,7 @@ class StartForecaster:
         told = StartCalibration(self._known(snapshot.now_s)).apply(drawn)
         for place, job_id in enumerate(drawn.job_id.tolist()):
             kept = self._open.get(job_id)
-            starts = plan.starts
-            if job_id in starts or (kept and snapshot.now_s < kept[-1].at_s + REPEAT_EVERY_S):
+            if drawn.high_s[place] == 0.0 or (kept and snapshot.now_s < kept[-1].at_s + REPEAT_EVERY_S):
                 continue
             made = _OpenForecast(job_id, snapshot.now_s, _ends(drawn, place), _ends(told, place))
             self._open.setdefault(job_id, []).append(made)
