@@ -85,7 +85,7 @@ class StartForecaster:
             if self._open is None:
                 self._recall(session)
             kept = self._settle(session, {job.pk for job in waiting.values() if job.pk is not None})
-            late = [one.outcome(drawn.now_s) for one in kept if drawn.now_s > one.at_s + one.told_s[2]]
+            late = [one.outcome(drawn.now_s) for one in kept if drawn.now_s > one.at_s + one.calibrated_s[2]]
             told = StartCalibration([*self._outcomes, *late]).apply(drawn)
             rows = _rows(drawn, told, waiting)
             made = stored.keep_forecasts(session, self._choose(rows, waiting, kept))
@@ -134,7 +134,7 @@ class StartForecaster:
         for one in kept:
             newest[one.job_pk] = max(one.at_s, newest.get(one.job_pk, -math.inf))
         count = Counter(owners.get(one.job_pk, "") for one in kept)
-        chosen = []
+        chosen: list[KeptForecast] = []
         for row in rows:
             owner = owners[row.job_pk]
             fits_now = row.drawn_s[2] == 0.0  # which says nothing of how right forecasts are
@@ -148,8 +148,8 @@ class StartForecaster:
         """What people should be told anew, in Unix seconds by the key of the job."""
         changed: dict[int, Interval] = {}
         for row in rows:
-            ends = (row.at_s + row.told_s[0], row.at_s + row.told_s[1], row.at_s + row.told_s[2])
-            before, slack_s = self._written.get(row.job_pk), max(CHANGE_S, CHANGE_RATIO * row.told_s[1])
+            ends = (row.at_s + row.calibrated_s[0], row.at_s + row.calibrated_s[1], row.at_s + row.calibrated_s[2])
+            before, slack_s = self._written.get(row.job_pk), max(CHANGE_S, CHANGE_RATIO * row.calibrated_s[1])
             if before is None or not all(_close(*pair, slack_s) for pair in zip(before, ends, strict=True)):
                 changed[row.job_pk] = ends
             if len(changed) == MAX_WRITTEN:
@@ -168,8 +168,8 @@ def _rows(drawn: StartForecast, told: StartForecast, waiting: Mapping[int, Cache
     columns = [(one.low_s.tolist(), one.median_s.tolist(), one.high_s.tolist()) for one in (drawn, told)]
     ends = (list(zip(*three, strict=True)) for three in columns)
     return [
-        KeptForecast(0, job.pk, drawn.now_s, drawn_s, told_s)
-        for job_id, drawn_s, told_s in zip(drawn.job_id.tolist(), *ends, strict=True)
+        KeptForecast(0, job.pk, drawn.now_s, drawn_s, calibrated_s)
+        for job_id, drawn_s, calibrated_s in zip(drawn.job_id.tolist(), *ends, strict=True)
         if (job := waiting.get(job_id)) is not None and job.pk is not None
     ]
 

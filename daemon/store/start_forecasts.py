@@ -25,11 +25,11 @@ class KeptForecast(NamedTuple):
     job_pk: int
     at_s: float
     drawn_s: Interval
-    told_s: Interval
+    calibrated_s: Interval
 
     def outcome(self, start_s: float) -> StartOutcome:
         """What came of it, or is known of it by now."""
-        return StartOutcome(self.drawn_s, self.told_s, max(start_s - self.at_s, 0.0))
+        return StartOutcome(self.drawn_s, self.calibrated_s, max(start_s - self.at_s, 0.0))
 
 
 def open_forecasts(session: Session) -> list[KeptForecast]:
@@ -49,7 +49,7 @@ def score_of_intervals(session: Session) -> IntervalScore:
     """How often the last intervals were right; those of jobs that waited beyond their end at the last cycle were not."""
     sides = [one.side for one in newest_outcomes(session)]
     now_s = session.scalar(select(Cycle.started_s).order_by(Cycle.id.desc()).limit(1)) or 0.0
-    late = sum(now_s > one.at_s + one.told_s[2] for one in open_forecasts(session))
+    late = sum(now_s > one.at_s + one.calibrated_s[2] for one in open_forecasts(session))
     return IntervalScore.of([*sides, *[1] * late][-WINDOW:])
 
 
@@ -62,9 +62,9 @@ def keep_forecasts(session: Session, made: Sequence[KeptForecast]) -> list[KeptF
             drawn_low_s=_stored(one.drawn_s[0]),
             drawn_median_s=_stored(one.drawn_s[1]),
             drawn_high_s=_stored(one.drawn_s[2]),
-            low_s=_stored(one.told_s[0]),
-            median_s=_stored(one.told_s[1]),
-            high_s=_stored(one.told_s[2]),
+            low_s=_stored(one.calibrated_s[0]),
+            median_s=_stored(one.calibrated_s[1]),
+            high_s=_stored(one.calibrated_s[2]),
         )
         for one in made
     ]

@@ -38,7 +38,7 @@ class StartOutcome(NamedTuple):
 
     drawn_s: tuple[float, float, float]
     """Quantiles of the futures, not changed by anything."""
-    told_s: tuple[float, float, float]
+    calibrated_s: tuple[float, float, float]
     """The same as people were told."""
     waited_s: float
     """Until the job started; or so far, where it waits for longer than was told."""
@@ -46,7 +46,7 @@ class StartOutcome(NamedTuple):
     @property
     def side(self) -> int:
         """-1: it started before the interval, 0: within, 1: after it."""
-        return -int(self.waited_s < self.told_s[0]) or int(self.waited_s > self.told_s[2])
+        return -int(self.waited_s < self.calibrated_s[0]) or int(self.waited_s > self.calibrated_s[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _allowed_misses(outcomes: Sequence[StartOutcome]) -> tuple[float, float]:
     """Parts of errors that may lie below and beyond an interval: less than they should be where too many did so lately."""
     allowed = [QUANTILES[0], 1.0 - QUANTILES[-1]]
     for outcome in outcomes:
-        if outcome.told_s != outcome.drawn_s:
+        if outcome.calibrated_s != outcome.drawn_s:
             for end, side in enumerate((-1, 1)):
                 target = (QUANTILES[0], 1.0 - QUANTILES[-1])[end]
                 allowed[end] = min(max(allowed[end] + STEP * (target - (outcome.side == side)), 0.0), 0.5)

@@ -27,14 +27,14 @@ class _OpenForecast:
     job_id: int
     at_s: float
     drawn_s: tuple[float, float, float]
-    told_s: tuple[float, float, float]
+    calibrated_s: tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastReport:
     """How right the forecasts of one run were."""
 
-    told: IntervalScore
+    calibrated: IntervalScore
     """As people would have been told, changed by what came of those before."""
     drawn: IntervalScore
     """As they were before that."""
@@ -46,17 +46,17 @@ class ForecastReport:
     def document(self) -> dict[str, Any]:
         """As plain data."""
         return {
-            "forecasts": self.told.forecasts,
-            "held_ratio": self.told.held_ratio,
-            "earlier_ratio": self.told.earlier_ratio,
-            "later_ratio": self.told.later_ratio,
+            "forecasts": self.calibrated.forecasts,
+            "held_ratio": self.calibrated.held_ratio,
+            "earlier_ratio": self.calibrated.earlier_ratio,
+            "later_ratio": self.calibrated.later_ratio,
             "uncalibrated_held_ratio": self.drawn.held_ratio,
             "median_error_ratio": self.median_error_ratio,
             "width_ratio": self.width_ratio,
         }
 
 
-class StartForecaster:
+class ForecastingPolicy:
     """A policy whose starts are forecast; one object serves one run, and needs whole snapshots."""
 
     def __init__(self, policy: Policy, seed: int) -> None:
@@ -91,10 +91,10 @@ class StartForecaster:
     def _known(self, now_s: float) -> list[StartOutcome]:
         """Outcomes so far, and of those that wait for longer than was told what is known now."""
         late = [
-            StartOutcome(one.drawn_s, one.told_s, now_s - one.at_s)
+            StartOutcome(one.drawn_s, one.calibrated_s, now_s - one.at_s)
             for kept in self._open.values()
             for one in kept
-            if now_s - one.at_s > one.told_s[2]
+            if now_s - one.at_s > one.calibrated_s[2]
         ]
         return [*self._resolved, *late]
 
@@ -102,7 +102,7 @@ class StartForecaster:
         jobs = snapshot.jobs
         for row in np.flatnonzero(jobs.state == JobState.RUNNING).tolist():
             for one in self._open.pop(int(jobs.job_id[row]), ()):
-                outcome = StartOutcome(one.drawn_s, one.told_s, float(jobs.start_s[row]) - one.at_s)
+                outcome = StartOutcome(one.drawn_s, one.calibrated_s, float(jobs.start_s[row]) - one.at_s)
                 self._resolved.append(outcome)
                 self.outcomes.append(outcome)
 
@@ -111,7 +111,7 @@ class StartForecaster:
         return report_outcomes(self.outcomes)
 
 
-class SharingStartForecaster(StartForecaster):
+class SharingForecastingPolicy(ForecastingPolicy):
     """The same of a policy that shares."""
 
     def __init__(self, policy: SharingPolicy, seed: int) -> None:
@@ -119,21 +119,22 @@ class SharingStartForecaster(StartForecaster):
         self.jobs_per_gpu = policy.jobs_per_gpu
 
 
-def forecast_starts_of(policy: Policy, seed: int) -> StartForecaster:
+def forecast_starts_of(policy: Policy, seed: int) -> ForecastingPolicy:
     """The policy, with forecasts."""
-    kind = SharingStartForecaster if isinstance(policy, SharingPolicy) else StartForecaster
-    return kind(policy, seed)
+    if isinstance(policy, SharingPolicy):
+        return SharingForecastingPolicy(policy, seed)
+    return ForecastingPolicy(policy, seed)
 
 
 def report_outcomes(outcomes: list[StartOutcome]) -> ForecastReport:
     """How right they were."""
-    drawn = [one._replace(told_s=one.drawn_s).side for one in outcomes]
+    drawn = [one._replace(calibrated_s=one.drawn_s).side for one in outcomes]
     told = IntervalScore.of([one.side for one in outcomes])
-    finite = [one for one in outcomes if math.isfinite(one.told_s[2])]
+    finite = [one for one in outcomes if math.isfinite(one.calibrated_s[2])]
     if not finite:
         return ForecastReport(told, IntervalScore.of(drawn), math.nan, math.nan)
     waits = np.log(np.array([one.waited_s for one in finite]) + 60.0)
-    ends = np.log(np.array([one.told_s for one in finite]) + 60.0)
+    ends = np.log(np.array([one.calibrated_s for one in finite]) + 60.0)
     error = float(np.exp(np.median(np.abs(waits - ends[:, 1]))))
     return ForecastReport(told, IntervalScore.of(drawn), error, float(np.exp(np.median(ends[:, 2] - ends[:, 0]))))
 

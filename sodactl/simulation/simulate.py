@@ -15,7 +15,7 @@ from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.decision_recorder import record_decisions_on
 from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario
-from slurm_soda.simulator.runs.start_forecasts import StartForecaster, forecast_starts_of
+from slurm_soda.simulator.runs.start_forecasts import ForecastingPolicy, forecast_starts_of
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation import explain_job
@@ -186,7 +186,7 @@ def choose_policy(
     return choose_policies([], assignments, [system], asked.core_curves)[0]
 
 
-def _forecaster(policy: Policy, scenario: Scenario) -> StartForecaster:
+def _forecaster(policy: Policy, scenario: Scenario) -> ForecastingPolicy:
     if not scenario.predicted:
         raise click.UsageError("--expected-starts needs --estimates predicted: a forecast from the truth says nothing")
     return forecast_starts_of(policy, scenario.seed or 1)

@@ -47,8 +47,8 @@ def test_a_waiting_job_is_told_when_by_what_its_like_ran(
     assert row.median_s
     assert row.high_s
     start_s = running.start_s
-    assert start_s + 300 < row.low_s <= row.median_s <= row.high_s
-    assert row.median_s == pytest.approx(start_s + 600.0, abs=200.0), "not the hour that its limit allows"
+    assert start_s + 150 < row.low_s <= row.median_s <= row.high_s
+    assert start_s + 600 < row.median_s < start_s + 1800, "not the hour that its limit allows"
 
 
 def test_what_came_of_a_forecast_is_kept_and_counted(slurm: FakeSlurm, daemon: Start, fresh_store: Path) -> None:

@@ -12,7 +12,7 @@ from .conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
 
 def expect(soda: Bench, *ends_s: float | None, outcomes: tuple[float, ...] = (), **more: Any) -> str:
-    """What is said of a job that is expected to start in so many seconds, when forecasts of 100 to 300 s came to these waits."""
+    """What is said of a job that is expected to start in so many seconds; ``outcomes`` of forecasts of 100 to 300 s."""
     job = stored_job(7, **more)
     soda.daemon()
     soda.cycle()
