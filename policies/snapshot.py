@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
@@ -163,6 +164,10 @@ class JobTable:
 
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    band: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Class of Slurm's own priority (:mod:`slurm_soda.policies.bands`): 0 goes first; empty: all jobs are in one."""
+    may_start: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """A waiting job may get places in this decision; empty: all jobs. One that may not would delay a better band."""
     overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """It has waited so long that no later job may pass or delay it (:mod:`.waiting.overdue`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -299,3 +304,5 @@ class ClusterSnapshot:
     """PriorityTier of partitions, as far as it was read: Slurm compares it before the priority."""
     passing_limit_s: float = float("inf")
     """After so long a wait a job is overdue; infinite: none ever is."""
+    run_times: ExpectedRunTimes = field(default_factory=ExpectedRunTimes)
+    """What was learned of run times; ``jobs.remaining_s`` is one number of it."""

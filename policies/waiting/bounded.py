@@ -33,9 +33,14 @@ def decide_bounded(policy: Policy, snapshot: ClusterSnapshot, *, preempts: bool 
     jobs = snapshot.jobs
     if not len(jobs.overdue) or not jobs.overdue.any():
         return _finish(policy.decide(snapshot), snapshot)
-    if isinstance(snapshot, SharingSnapshot):  # a guest that waits has its places
-        jobs = jobs.with_columns(overdue=jobs.overdue & ~snapshot.sharing.waits_as_guest)
-        snapshot = replace(snapshot, jobs=jobs)
+    # A guest that waits has its places, and who may not start wants none.
+    out = np.zeros(len(jobs), dtype=np.bool_)
+    if isinstance(snapshot, SharingSnapshot):
+        out |= snapshot.sharing.waits_as_guest
+    if len(jobs.may_start):
+        out |= ~jobs.may_start & (jobs.state == JobState.PENDING)
+    jobs = jobs.with_columns(overdue=jobs.overdue & ~out)
+    snapshot = replace(snapshot, jobs=jobs)
     waits = jobs.overdue & (jobs.state == JobState.PENDING)
     view = replace(snapshot, jobs=jobs.with_columns(preemptible=jobs.preemptible & ~find_protected(snapshot)))
     if not waits.any():
