@@ -98,7 +98,7 @@ class FutureCapacity:
         middle = high - 1  # the last one first: it decides whether the job fits at all
         while low < high:
             columns = self._free_at(float(times[middle]), free, ends_s, started, keep_all=True)
-            pieces = FreeNodes(self._classes, *columns).find(shape)
+            pieces = FreeNodes(self._classes, *columns).find(shape) if self._might_fit(shape, columns) else None
             if pieces is None:
                 low = middle + 1
             else:
@@ -117,6 +117,11 @@ class FutureCapacity:
                 _take(one.left, found)
         self.kept.append(KeptPlaces(row, start_s, end_s, found, nodes, self._classes.mask(shape), preempts, left))
         return True
+
+    def _might_fit(self, shape: RequestShape, columns: _Columns) -> bool:
+        """Whether enough nodes have what each part of a request takes at least; a quick look."""
+        enough = [column >= least for column, least in zip(columns, shape.least, strict=True)]
+        return int(np.count_nonzero(np.logical_and.reduce(enough))) >= (1 if shape.units else shape.nodes)
 
     def find_barred(self, shape: RequestShape, stay: Stay) -> BoolColumn | None:
         """Nodes on which a job of this shape would delay one for which they are kept; ``None``: there are none."""

@@ -19,7 +19,7 @@ from slurm_soda.policies.waiting.gpu_groups import list_holders
 from slurm_soda.policies.waiting.kept_places import FutureCapacity, Stay
 from slurm_soda.policies.waiting.overdue import find_protected, order_overdue
 
-KEPT_AT_MOST = 16
+KEPT_AT_MOST = 4
 """For so many jobs of a partition places are kept on certain nodes; each costs a search. Where more are overdue and find no
 places, nobody else starts on nodes that would do for those, unless it can be requeued for them."""
 

@@ -97,9 +97,10 @@ def _unite_notes(snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass, dr
         verdict[row] = JobVerdict.START if claim.at_once else JobVerdict.WAIT_FOR_PREEMPTION
     for first in placing.victims:
         verdict[list(placing.members(first))] = JobVerdict.PREEMPT
-    first_rows = [
-        row for row in order_overdue(snapshot).tolist() if row in placing.claims or verdict[row] == JobVerdict.WAIT
-    ]
+    served_first = np.zeros(len(jobs), dtype=np.bool_)
+    served_first[[*placing.claims, *placing.blocked]] = True
+    ordered = order_overdue(snapshot)
+    first_rows = ordered[served_first[ordered]]
     position[position >= 0] += len(first_rows)
     position[first_rows] = np.arange(len(first_rows))
     reserved_in_s = notes.reserved_in_s.copy() if len(notes.reserved_in_s) else np.full(len(jobs), np.nan)
