@@ -27,7 +27,7 @@ class Stay:
     end_s: float
     """At the latest."""
     way_s: float
-    """Where an overdue job may preempt it: negative infinity if that may be at once, a limit later if it is overdue itself,
+    """Where an overdue job may preempt it: negative infinity if that may be at once, a part of the limit later if it is overdue,
     its end if it cannot be requeued."""
 
 

@@ -17,7 +17,7 @@ from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.policies.waiting.gpu_groups import list_holders
 from slurm_soda.policies.waiting.kept_places import FutureCapacity, Stay
-from slurm_soda.policies.waiting.overdue import find_protected, order_overdue
+from slurm_soda.policies.waiting.overdue import SURE_RUN_RATIO, find_protected, order_overdue
 
 KEPT_AT_MOST = 4
 """For so many jobs of a partition places are kept on certain nodes; each costs a search. Where more are overdue and find no
@@ -50,6 +50,7 @@ class OverduePass:
         """
         jobs = snapshot.jobs
         self._snapshot, self._rank_running, self._preempts = snapshot, rank_running, preempts
+        self._sure_run_s = SURE_RUN_RATIO * snapshot.passing_limit_s
         self.demand = group_snapshot_requests(snapshot)
         self.free = FreeCapacity(snapshot)
         self.stays = find_stays_s(snapshot)
@@ -106,7 +107,7 @@ class OverduePass:
         if self.requeueable[row] and not self._snapshot.jobs.overdue[row]:
             return Stay(end_s, -np.inf)
         if self.requeueable[row]:
-            return Stay(end_s, min(end_s, self._snapshot.now_s + self._snapshot.passing_limit_s))
+            return Stay(end_s, min(end_s, self._snapshot.now_s + self._sure_run_s))
         return Stay(end_s, end_s)
 
     def _ends_s(self) -> tuple[FloatColumn, FloatColumn]:
@@ -115,7 +116,7 @@ class OverduePass:
         start_s = np.where(np.isnan(jobs.start_s), snapshot.now_s, jobs.start_s)
         ends_s = np.where(jobs.state == JobState.SUSPENDED, snapshot.now_s + UNKNOWN_RUN_S, start_s + self.stays)
         ends_s = np.maximum(ends_s, snapshot.now_s)
-        way_s = np.where(find_protected(snapshot), np.minimum(ends_s, start_s + snapshot.passing_limit_s), -np.inf)
+        way_s = np.where(find_protected(snapshot), np.minimum(ends_s, start_s + self._sure_run_s), -np.inf)
         return ends_s, np.where(self.requeueable & (jobs.state == JobState.RUNNING), way_s, ends_s)
 
     def _may_preempt(self, row: int) -> bool:

@@ -87,13 +87,13 @@ def test_no_one_waits_beside_idle_gpus_for_a_wide_job_after_making_way_for_anoth
     site: DaemonSite, *, overdue: bool
 ) -> None:
     """Of the wide job it is not known which nodes would do; it is before the narrow one in Slurm's order."""
-    limit = f"[cycle]\npassing_limit_s = {5 if overdue else 14_400}"
+    limit = f"[cycle]\npassing_limit_s = {20 if overdue else 14_400}"
     site.start(ENFORCE.replace("[cycle]", limit))
     bobs = [site.train("bob", 4, 300), site.train("bob", 4, 300)]
     site.wait_running(bobs)
     time.sleep(10)  # more service than the first queue's threshold
     wide = site.train("alice", 4, 3, asks=("--nodes=2", "--constraint=[f*2]"))
-    time.sleep(8 if overdue else 3)
+    time.sleep(23 if overdue else 3)
     narrow = site.train("carol", 4, 5)
     if overdue:
         last = site.cycles()[-1]["id"]
