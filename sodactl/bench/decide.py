@@ -16,6 +16,8 @@ from rich.table import Table
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.registry.catalog import find_entry, make_policy, policy_names
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.waiting.bounded import decide_bounded
+from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S, mark_overdue
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.bench.synthetic_cluster import busy_cluster, idle_cluster
 from slurm_soda.sodactl.bench.synthetic_sharing import DEFAULT_JOB_KINDS, shared_cluster
@@ -51,6 +53,13 @@ def bench() -> None:
     help=f"Kinds of jobs that share, on a shared cluster.  [default: {DEFAULT_JOB_KINDS}]",
 )
 @click.option(
+    "--passing-limit-s",
+    default=DEFAULT_PASSING_LIMIT_S,
+    show_default=True,
+    type=click.FloatRange(min=0.0, min_open=True),
+    help="Jobs that waited so long are overdue; they have waited for up to 7200 s.",
+)
+@click.option(
     "--seed", default=1, show_default=True, type=click.IntRange(min=0), help="Another cluster of the same kind."
 )
 @click.option(
@@ -64,6 +73,7 @@ def decide(
     policies: tuple[str, ...],
     cluster: str,
     kinds: int | None,
+    passing_limit_s: float,
     seed: int,
     repeat: int,
     as_json: bool,
@@ -73,6 +83,7 @@ def decide(
         raise click.UsageError(f"--kinds {kinds} is for --cluster shared: jobs of a {cluster} cluster share no GPUs")
     kinds = (kinds or DEFAULT_JOB_KINDS) if cluster == "shared" else None
     snapshot = shared_cluster(jobs, nodes, seed, kinds) if kinds else CLUSTER_MAKERS[cluster](jobs, nodes, seed)
+    snapshot = mark_overdue(snapshot, passing_limit_s)
     results = [_measure(_policy(name), snapshot, repeat) for name in policies or policy_names()]
     if as_json:
         made = {"jobs": jobs, "nodes": nodes, "cluster": cluster, "kinds": kinds, "seed": seed}
@@ -99,7 +110,7 @@ def _measure(policy: Policy, snapshot: ClusterSnapshot, repeat: int) -> dict[str
     times_s, cpu_times_s = [], []
     for _ in range(repeat):
         start_s, cpu_start_s = time.perf_counter(), time.process_time()
-        plan = policy.decide(snapshot)
+        plan = decide_bounded(policy, snapshot)
         times_s.append(time.perf_counter() - start_s)
         cpu_times_s.append(time.process_time() - cpu_start_s)
     return {
