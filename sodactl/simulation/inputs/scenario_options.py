@@ -117,7 +117,8 @@ _OPTIONS: Mapping[str, Any] = {
         help="The first N jobs of the trace; of generated jobs, how many."),
     "load": click.option(
         "--load", type=click.FloatRange(1e-3, 1e3), metavar="X",
-        help="Generated jobs arrive this many times as fast.  [default: 1]"),
+        help="Generated jobs arrive this many times as fast.  [default: 1]  Of like-philly and the workloads after it: GPU "
+        "time of the jobs over that of their cluster while they arrive.  [default: 0.9]"),
     "cluster": click.option(
         "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
         "[default: the workload's own]"),
