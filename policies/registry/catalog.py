@@ -39,10 +39,12 @@ from slurm_soda.policies.sharing.parameters import (
     COLOCATION,
     OJPAP,
     OJPP,
+    RESOLUTION,
     SJF_BSBF_PARAMETERS,
     SJF_FFS_PARAMETERS,
 )
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
+from slurm_soda.policies.sharing.soda.policy import SODA, Soda
 from slurm_soda.policies.sharing.srsf_share.policy import SRSF_SHARE, SrsfShare
 from slurm_soda.policies.tiresias.policy import Tiresias
 
@@ -191,6 +193,14 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "docs/policies/sjf-bsbf.md",
         SrsfShare,
         (MIN_RUN_S, CHANGE_S, CAUTION),
+    ),
+    PolicyEntry(
+        SODA,
+        "likeliest to end soon first, by what the site's jobs taught, in pairs where two get more done than one; preempts "
+        "where that pays",
+        "docs/policies/soda.md",
+        Soda,
+        (CHANGE_S, RESOLUTION),
     ),
 )
 

@@ -207,3 +207,11 @@ def _below_one(value: float) -> float:
     if value >= 1.0:
         raise ValueError(value)
     return value
+RESOLUTION = Parameter(
+    "resolution",
+    2.0,
+    "ratio",
+    "a running job gives way only to one whose learned rank is so many times smaller",
+    "a number from 1",
+    number_from(1.0),
+)
