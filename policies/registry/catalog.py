@@ -39,9 +39,9 @@ from slurm_soda.policies.sharing.parameters import (
     COLOCATION,
     OJPAP,
     OJPP,
-    RESOLUTION,
     SJF_BSBF_PARAMETERS,
     SJF_FFS_PARAMETERS,
+    SODA_PARAMETERS,
 )
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
 from slurm_soda.policies.sharing.soda.policy import SODA, Soda
@@ -196,11 +196,11 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         SODA,
-        "likeliest to end soon first, by what the site's jobs taught, in pairs where two get more done than one; preempts "
-        "where that pays",
+        "for a site that wants one policy: least expected service first, by what ended jobs taught; shares GPUs and "
+        "preempts where all jobs together end earlier by it",
         "docs/policies/soda.md",
         Soda,
-        (CHANGE_S, RESOLUTION),
+        SODA_PARAMETERS,
     ),
 )
 

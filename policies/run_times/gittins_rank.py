@@ -6,8 +6,8 @@ For a job that has run for a, with run time X and a cost c of starting it now,
 
 The job of least rank goes first: with one server and Poisson arrivals that minimises the mean time in the system (Gittins,
 1989; for several servers and high load: Scully, Grosof and Harchol-Balter, 2020). Two ends of what may be known are
-well-known orders: where X is known it is the remaining time (SRPT); where X is spread evenly in its logarithm, the rank grows
-with a, and the order is that of least attained service.
+well-known orders: where X is known the rank is the remaining time (SRPT); where X is spread evenly in its logarithm, it
+grows with a, and the order is that of least attained service.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import numpy as np
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, STEP_RATIO
-from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
 _MIDDLES_S: FloatColumn = np.sqrt(np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO) * EDGES_S[1:])
 _UNIFORM: FloatColumn = np.full(BINS, 1.0 / BINS)
 
 
-def find_ranks(expected: ExpectedRunTimes, remaining_s: FloatColumn, executed_s: FloatColumn, cost_s: FloatColumn) -> FloatColumn:
+def find_ranks(
+    expected: ExpectedRunTimes, remaining_s: FloatColumn, executed_s: FloatColumn, cost_s: FloatColumn
+) -> FloatColumn:
     """Rank of each job, in seconds; all arguments by row of one job table.
 
     A job with a distribution is ranked by it; another one by its ``remaining_s``; one of which nobody knows anything as if
@@ -71,7 +73,7 @@ def _cached_curve(raw: bytes, cost_s: float) -> FloatColumn:
     return np.append(ranks, max(float(ranks[-1]), EDGES_S[-1]))
 
 
-def _interpolate(curves: FloatColumn, of_row: np.ndarray, worked_s: FloatColumn) -> FloatColumn:
+def _interpolate(curves: FloatColumn, of_row: IntColumn, worked_s: FloatColumn) -> FloatColumn:
     worked = np.maximum(worked_s, 0.0)
     at = np.clip(np.searchsorted(EDGES_S, worked, side="right") - 1, 0, BINS - 1)
     share = np.minimum((worked - EDGES_S[at]) / (EDGES_S[at + 1] - EDGES_S[at]), 1.0)

@@ -207,11 +207,15 @@ def _below_one(value: float) -> float:
     if value >= 1.0:
         raise ValueError(value)
     return value
-RESOLUTION = Parameter(
-    "resolution",
-    2.0,
-    "ratio",
-    "a running job gives way only to one whose learned rank is so many times smaller",
-    "a number from 1",
-    number_from(1.0),
+
+
+SODA_PARAMETERS = (
+    Parameter(
+        "change_s",
+        60.0,
+        "s",
+        "what a preemption costs on each GPU: to save, to start again, and work since the last checkpoint",
+        "a finite number from 0",
+        finite_from(0.0),
+    ),
 )
