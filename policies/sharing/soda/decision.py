@@ -49,7 +49,7 @@ class OrderedPlaces:
         if slots is not None:
             service, price_s = slots.best_of_slot(service), slots.sum_over_slot(price_s)
             reclaimable = slots.limit_to_slots(reclaimable, hosts_too=hosts_too)
-        self._ranked = rank_rows(self._on_gpus, service, jobs.submit_s)
+        self._ranked = rank_rows(jobs, self._on_gpus, service, jobs.submit_s)
         running, waiting = np.flatnonzero(reclaimable), self.waiting()
         reclaimable[running] = find_paying_preemptions(
             service[running], jobs.gpus[running], price_s[running], service[waiting], self.total_gpus
@@ -58,7 +58,7 @@ class OrderedPlaces:
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""
-        self._on_cpus = rank_rows(self._on_cpus, self._snapshot.jobs.submit_s)
+        self._on_cpus = rank_rows(self._snapshot.jobs, self._on_cpus, self._snapshot.jobs.submit_s)
         self.placing.start_fitting(self._on_cpus, skip=True)
 
     def waiting(self) -> IntColumn:
@@ -133,6 +133,10 @@ class SharingRound:
         """GPUs of those who got places of their own; nobody joins anybody on GPUs that change hands."""
         jobs, occupancy = self._snapshot.jobs, self._gpu_occupancy
         vacated: dict[int, list[int]] = {}
+        for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
+            for device in self._snapshot.devices.of(row).tolist():
+                if not occupancy.jobs_on[device]:
+                    vacated.setdefault(int(occupancy.node[device]), []).append(device)
         for preempt in preempts:
             row = jobs.row(preempt.job_id)
             occupancy.guest_rules.depart(row)

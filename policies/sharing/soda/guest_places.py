@@ -5,7 +5,7 @@ at e_k and h at e_h (Equations 18 and 19 of SJF-BSBF, with what a guest loses wh
 :mod:`slurm_soda.policies.sharing.arithmetic.revocation`). With n jobs waiting, b of them behind k, and G GPUs, to join
 changes the sum of completion times by
 
-- what k gains itself: t_k + w_k - e_k;
+- what k gains itself: t_k + w_k - e_k (if it loses its seat with h's end it waits on, until t_k at the least);
 - what those behind k gain, as so much of its work needs no GPUs of its own: b g_k / G x (work done beside h);
 - what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h).
 """
@@ -109,6 +109,9 @@ class GuestPlaces:
         new_end_s, host_end_s = screen.completions_s(row)
         with np.errstate(invalid="ignore"):
             beside_s = np.clip(work_s - np.maximum(new_end_s - host_end_s, 0.0), 0.0, work_s)
+            if self._snapshot.mechanism.revokes:
+                # Who loses its seat waits again, until its turn comes.
+                new_end_s = new_end_s + np.where(new_end_s > host_end_s, np.maximum(wait_s - host_end_s, 0.0), 0.0)
             gain_s = np.where(np.isfinite(new_end_s), wait_s + work_s - new_end_s + behind * beside_s, -np.inf)
             cost_s = np.where(np.isfinite(host_end_s), self._host_weight * (host_end_s - screen.work_s), np.inf)
         nodes, shape = self._request(row)

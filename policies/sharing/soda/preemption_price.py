@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 
 def find_paying_preemptions(
     running_service: FloatColumn,
-    running_gpus: FloatColumn,
+    running_gpus: IntColumn,
     price_s: FloatColumn,
     waiting_service: FloatColumn,
     total_gpus: int,
