@@ -30,7 +30,6 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.run_times.batch_prediction import MAX_KINDS, BatchRunTimePredictor
-from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import LearnedRunTime
 from slurm_soda.policies.run_times.prediction_sources import (
@@ -139,25 +138,23 @@ class RunTimePredictor:
         attained_s = np.array([_attained_s(job_cache.jobs[job_id], now_s) for job_id in ids], dtype=np.float64)
         if self.forecast.learner.learnt and len(ids):
             left_s, _ = self.forecast.remaining(numbers, attained_s)
-            run_times = self.forecast.expected(numbers, attained_s)
         else:
-            left_s, run_times = np.full(len(ids), np.nan), ExpectedRunTimes()
-        told_s = np.full(len(ids), np.nan)
+            left_s = np.full(len(ids), np.nan)
+        by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
         self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None or told is not None:
                 predicted = predict_run_time_left(attained_s[at], math.inf, progress=told, iterations=work)
-                told_s[at] = np.nan if predicted is None else predicted.left.value
-        left_s = np.where(np.isnan(told_s), left_s, told_s)
-        # What a job tells of itself is no matter of chance.
-        if len(run_times.kind):
-            run_times = replace(run_times, kind=np.where(np.isnan(told_s), run_times.kind, -1))
+                left_s[at] = left_s[at] if predicted is None else predicted.left.value
+                by_history[at] &= predicted is None
         # Each run has the whole limit for itself, although who was preempted goes on from its checkpoint.
         present_s = np.where(np.isnan(table.start_s), 0.0, now_s - table.start_s)
         left_s = np.minimum(left_s, np.maximum(table.time_limit_s - present_s, 1.0))
         self._forget(set(ids))
-        return replace(snapshot, jobs=table.with_columns(remaining_s=left_s), run_times=run_times)
+        expected = self.forecast.expected(numbers, attained_s)
+        expected = replace(expected, kind=np.where(by_history, expected.kind, -1))
+        return replace(snapshot, jobs=table.with_columns(remaining_s=left_s), run_times=expected)
 
     def _forget(self, listed: set[int]) -> None:
         if len(self._numbers) > 2 * len(listed) + 1000:
