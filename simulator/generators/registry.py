@@ -121,7 +121,7 @@ GENERATORS: tuple[WorkloadGenerator, ...] = (
         "like-gavel",
         "after Gavel: its kinds of jobs, half an hour to a week",
         "stanford-futuredata/gavel (MIT); Gavel, OSDI 2020",
-        500,
+        300,
         sites.GAVEL,
     ),
     _family(
