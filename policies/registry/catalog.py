@@ -81,7 +81,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "multifactor",
-        "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
+        "by Slurm's own priority, with backfill: stock Slurm",
         "Slurm's priority/multifactor and sched/backfill",
         Multifactor,
         MULTIFACTOR,

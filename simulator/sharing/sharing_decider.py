@@ -20,6 +20,7 @@ from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecide
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
 
 
@@ -40,13 +41,14 @@ class SharingDecider(SnapshotDecider):
         most: int,
         at_once: bool,
         max_preemptions: int = 0,
+        site: SiteDescription | None = None,
     ) -> None:
         """A policy that puts at most so many jobs onto one GPU.
 
         ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
         ``max_preemptions``: of one job, 0: any number.
         """
-        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
+        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions, site=site)
         self._slowdowns, self._held, self._observed = slowdowns, slowdowns.devices, slowdowns.observed
         self._kinds = together.kinds
         self._most = most
