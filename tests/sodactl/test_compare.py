@@ -106,7 +106,9 @@ def test_the_table_has_a_row_a_policy(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("columns", "left_out"), [(200, []), (100, ["p99"]), (80, ["p99", "makespan", "median", "JCT / run time"])])
+@pytest.mark.parametrize(
+    ("columns", "left_out"), [(200, []), (100, ["p99"]), (80, ["p99", "makespan", "median", "JCT / run time"])]
+)
 def test_a_narrow_terminal_sees_fewer_columns_and_no_folded_ones(columns: int, left_out: list[str]) -> None:
     reader, writer = pty.openpty()
     subprocess.run(
