@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -135,14 +136,12 @@ def _gain_lines(
     site: ObservedSite, rig: CandidateRunner, present: Candidate, chosen: Sequence[Candidate]
 ) -> tuple[GainLine, ...]:
     before_s = _jct_s(present.runs)
+
+    def losers(runs: PolicyRuns) -> WorseOffJobs:
+        return compare_jobs(site.workload, before_s, _jct_s(runs))
+
     lines = [
-        make_gain_line(
-            present,
-            rig.workloads,
-            consent,
-            lambda workloads, candidate=candidate: rig.again(candidate, workloads),
-            lambda runs: compare_jobs(site.workload, before_s, _jct_s(runs)),
-        )
+        make_gain_line(present, rig.workloads, consent, partial(rig.again, candidate), losers)
         for candidate in chosen
         for consent in (CONSENT if candidate.role == "sharing" else (None,))
     ]

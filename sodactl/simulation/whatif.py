@@ -29,8 +29,7 @@ from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     build_sharing_rules,
     sharing_notes,
 )
-from slurm_soda.sodactl.simulation.inputs.site_options import OPTIONS as SITE
-from slurm_soda.sodactl.simulation.inputs.site_options import build_site
+from slurm_soda.sodactl.simulation.inputs.site_options import add_slurm_options, build_site
 from slurm_soda.sodactl.simulation.progress_bar import progress_bar
 from slurm_soda.sodactl.simulation.whatif_report import DEMO, WhatIfReport, write_report_page
 
@@ -71,8 +70,7 @@ _PATH = click.Path(path_type=Path)
 )
 @add_agreement_options
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
-@SITE["site"]
-@SITE["max_gpus_per_user"]
+@add_slurm_options
 @add_sharing_options
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")

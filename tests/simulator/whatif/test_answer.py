@@ -75,8 +75,8 @@ def test_the_words_carry_the_figures(found: WhatIfAnswer) -> None:
     assert best is not None
     at = {point.can_checkpoint: span_text(point.runs.mean("avg_jct_s")) for point in found.gain[0].points}
     assert advice.headline(found) == (
-        f"{best.label} would have completed jobs in {at[0.0]} on average if no job could checkpoint, {at[0.3]} if 30 % could,"
-        f" {at[1.0]} if all could, instead of {span_text(found.present.avg_jct_s)}"
+        f"{best.label} would have completed jobs in {at[0.0]} on average if no job could checkpoint, {at[0.3]} if 30 %"
+        f" could, {at[1.0]} if all could, instead of {span_text(found.present.avg_jct_s)}"
     )
     assert f'name = "{best.choice.name}"' in advice.recommended_settings(found)
     said = " ".join([*advice.list_findings(found), *advice.list_caveats(found, {"still running when …": 3}, 30)])
