@@ -16,7 +16,7 @@ from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.daemon.sharing.node_guards import UNTOLD, read_node_guards
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
-from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
+from slurm_soda.slurm_ext.read.site_guards import list_missing_guards, lua_code
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe
@@ -29,9 +29,9 @@ SPARE_S = 40
 _FIRST_RELEASE = (23, 11)
 """Slurm gives Extra to Prolog and Epilog."""
 _NO_TIMEOUT = 65534
-_RETURNED = re.compile(r"^(?![ \t]*--).*(?:return|=)[ \t]+soda\.modify[ \t]*\(", re.M)
-_UID_GIVEN = re.compile(r"^(?![ \t]*--).*(?:return|=)[ \t]+soda\.submit[ \t]*\([^,()]+,[^,()]+,[^,()]+\)", re.M)
-_REFUSES = re.compile(r"^(?![ \t]*--).*return[ \t]+slurm\.ERROR", re.M)
+_RETURNED = re.compile(r"(?:return|=)[ \t]+soda\.modify[ \t]*\(")
+_UID_GIVEN = re.compile(r"(?:return|=)[ \t]+soda\.submit[ \t]*\([^,()]+,[^,()]+,[^,()]+\)")
+_REFUSES = re.compile(r"return[ \t]+slurm\.ERROR")
 
 
 def check_sharing(
@@ -243,7 +243,7 @@ def check_guard(
             "guard of sbatch", state, f"nobody may ask for {gres}" if refused else said or "no answer", remedy
         )
     try:
-        text = script.read_text("utf-8", "surrogateescape")
+        text = lua_code(script.read_text("utf-8", "surrogateescape"))
     except OSError as error:
         yield _result("guard of changes", "skip", f"{script}: {error.strerror}", "look on the machine of slurmctld")
         return
