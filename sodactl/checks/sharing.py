@@ -9,11 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy.orm import Session
-
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
-from slurm_soda.daemon.sharing.node_guards import UNTOLD, read_node_guards
+from slurm_soda.daemon.sharing.node_guards import UNTOLD, NodeGuards
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
 from slurm_soda.slurm_ext.read.site_guards import list_missing_guards, lua_code
@@ -200,9 +198,9 @@ def _walls(config: SlurmConfig) -> Iterator[CheckResult]:
         yield _result("hooks", "fail", f"{' and '.join(old)} know no guests", remedy)
 
 
-def check_walls_on_nodes(session: Session, gres: str, nodes_text: str, now_s: float) -> CheckResult:
-    """Agents of all nodes whose GPUs can be shared say that the hooks there can keep others off them."""
-    walls = read_node_guards(session, now_s).walls
+def check_walls_on_nodes(guards: NodeGuards, gres: str, nodes_text: str) -> CheckResult:
+    """Agents of all nodes whose GPUs can be shared say that the hooks there can keep others off them, and jobs show it."""
+    walls = guards.walls
     nodes = [name for name, text in parse_node_gres(nodes_text) if f"{gres}:" in text]
     wrong = {name: walls[name].fault if name in walls else UNTOLD for name in nodes}
     told = [f"{name}: {fault}" for name, fault in wrong.items() if fault]
