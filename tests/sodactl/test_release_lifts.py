@@ -322,12 +322,12 @@ def guests_sent(site: Bench) -> list[tuple[int, dict[str, str]]]:
 
 def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(site: Bench) -> None:
     lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S)
-    site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", **GUEST)]
+    site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", array_job_id=22, array_task="3", **GUEST)]
     site.slurm.extra_of = {21: EXTRA, 22: EXTRA}
     said = site(*AUTOMATIC).document["warnings"]
     assert (guests_sent(site), said) == (
         [(21, OWN_REQUEST)],
-        ["guests get their own requests once they wait again: 22"],
+        ["guests get their own requests once they wait again: 22_3"],
     )
     with site.store.read() as session:
         kept = {(a.job_id, a.state) for a in session.scalars(select(Action).where(Action.kind == "unshare"))}
