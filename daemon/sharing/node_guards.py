@@ -31,7 +31,7 @@ class NodeGuards:
 
     walls: Mapping[str, NodeWalls] = field(default_factory=dict)
     """A node that told nothing is not there."""
-    told_s: Mapping[str, float] = field(default_factory=dict)
+    reported_s: Mapping[str, float] = field(default_factory=dict)
     """When each of them told it."""
     _recorded: Mapping[str, frozenset[int]] = field(init=False)
 
@@ -48,9 +48,8 @@ class NodeGuards:
             return walls.fault
         return "" if job_id in self._recorded[node] else UNRECORDED.format(job=job_id)
 
-
     def with_jobs(self, records: Sequence[SlurmJob], allocations: Mapping[int, Allocation]) -> NodeGuards:
-        """The same, by the jobs that run, too: where no prolog has recorded the last one that began, Slurm runs ours no more,
+        """The same, by running jobs too: where no prolog has recorded the last one that began, Slurm does not run ours,
         whatever files are there. What began before all that are recorded may be older than the installation.
         """
         walls = dict(self.walls)
@@ -60,12 +59,12 @@ class NodeGuards:
             if node in walls and not walls[node].fault:
                 if record.job_id in self._recorded[node]:
                     recorded_s[node] = max(recorded_s.get(node, 0.0), record.start_s)
-                elif record.start_s + PROLOG_WRITES_WITHIN_S < self.told_s.get(node, 0.0):
+                elif record.start_s + PROLOG_WRITES_WITHIN_S < self.reported_s.get(node, 0.0):
                     newest[node] = max(newest.get(node, (0.0, 0)), (record.start_s, record.job_id))
         for node, (start_s, job_id) in newest.items():
             if start_s > recorded_s.get(node, start_s):
                 walls[node] = NodeWalls(fault=NO_PROLOG.format(job=job_id))
-        return NodeGuards(walls, self.told_s)
+        return NodeGuards(walls, self.reported_s)
 
 
 def _on_plain_gpus(
@@ -81,14 +80,14 @@ def _on_plain_gpus(
 
 def read_node_guards(session: Session, now_s: float) -> NodeGuards:
     """Of all agents that ever reported."""
-    walls, told_s = {}, {}
+    walls, reported_s = {}, {}
     for seen in queries.agent_heartbeats(session):
-        told_s[seen.node] = seen.seen_s
+        reported_s[seen.node] = seen.seen_s
         if now_s - seen.seen_s > NODE_SILENT_S:
             walls[seen.node] = NodeWalls(fault=SILENT)
         elif seen.walls:
             walls[seen.node] = NodeWalls.from_dict(seen.walls[0])
-    return NodeGuards(walls, told_s)
+    return NodeGuards(walls, reported_s)
 
 
 def describe_unguarded(

@@ -307,11 +307,14 @@ def test_nobody_joins_where_slurm_runs_our_prolog_no_more(
     slurm.advance(10.0)
     sodad.run()
     snapshot = shared(seen[-1])
-    assert snapshot.devices.shareable.tolist() == {
-        (): [True] * 4,
-        (1,): [False, False, True, True],
-        (2,): [False] * 4,
-    }[unrecorded]
+    assert (
+        snapshot.devices.shareable.tolist()
+        == {
+            (): [True] * 4,
+            (1,): [False, False, True, True],
+            (2,): [False] * 4,
+        }[unrecorded]
+    )
     assert told in sodad.job(3).note.get("shares", {}).get("unguarded", "")
 
 
