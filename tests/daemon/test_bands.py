@@ -12,7 +12,7 @@ from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 from tests.daemon.harness import Daemon
 
 Start = Callable[..., Daemon]
-GOOD, MIDDLE, POOR = ShownPriority(0, 11_000), ShownPriority(0, 6_000), ShownPriority(0, 100)
+GOOD, POOR = ShownPriority(0, 6_000), ShownPriority(0, 100)
 HIGH_QOS = ShownPriority(20_000, 100)
 
 
@@ -55,7 +55,7 @@ def test_the_next_one_is_of_the_best_band(slurm: FakeSlurm, daemon: Start, long_
     sodad = daemon(policy=policy("fairshare"))
     sodad.run()
     slurm.advance(60)
-    for job_id, points in ((2, POOR), (3, MIDDLE), (4, GOOD)):
+    for job_id, points in ((2, POOR), (3, POOR), (4, GOOD)):
         slurm.submit(job_id, gpus=4, points=points, user=f"u{job_id}")
     sodad.run()
     waiting = sorted(
@@ -70,7 +70,7 @@ def test_a_run_from_before_sodad_is_not_preempted_for_reasons_that_nobody_knows(
     slurm.advance(60)
     assert long_run.state == "RUNNING"
     sodad = daemon(policy=policy("fairshare"))
-    slurm.submit(2, gpus=4, user="alice", points=MIDDLE)
+    slurm.submit(2, gpus=4, user="alice", points=GOOD)
     sodad.follow(30, every_s=3.0)
     assert long_run.restarts == 0
     slurm.submit(3, gpus=1, user="bob", points=POOR)
