@@ -1,7 +1,7 @@
 """Which jobs are overdue, and in which order.
 
-A job is *overdue* once it has waited for the passing limit W, and then until it has run for a part of W or has ended. So what
-was won by waiting is not lost at once, and overdue jobs do not preempt each other again and again.
+A job is *overdue* once it has waited for the passing limit W, and then until it has run for a part of W or has ended. So
+what was won by waiting is not lost at once, and overdue jobs do not preempt each other again and again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ DEFAULT_PASSING_LIMIT_S = 86_400.0
 """W for sodad and for simulations (docs/policies/waiting.md says why)."""
 
 SURE_RUN_RATIO = 1 / 24
-"""For so much of the limit a job that started overdue runs on before others may preempt it: an hour for a day of waiting. That
-is long against a restart, and short enough not to keep others waiting (docs/policies/waiting.md)."""
+"""For so much of the limit a job that started overdue is not preempted: an hour for a day of waiting. That is long against a
+restart, and short enough not to keep others waiting (docs/policies/waiting.md)."""
 
 ROUNDING_S = 1e-3
 """By so much a sum of times may miss the limit that it reaches on paper."""

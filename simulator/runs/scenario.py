@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from slurm_soda.policies.baselines.multifactor import Multifactor
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
@@ -30,6 +31,7 @@ from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.predicted_run_times import with_predicted_run_times
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.core_speed import load_core_curves
 from slurm_soda.simulator.workload import Workload
 
@@ -85,6 +87,8 @@ class Scenario:
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
+    site: SiteDescription = field(default_factory=SiteDescription)
+    """What the site's Slurm knows of users, QOS and partitions."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
@@ -140,6 +144,8 @@ class Scenario:
     ) -> SimulationOutcome:
         rules = nodes or self.nodes
         sharing = self._sharing(policy, rules)
+        # Stock Slurm, with which others are compared, bounds no wait.
+        passing_limit_s = np.inf if isinstance(policy, Multifactor) else self.passing_limit_s
         speed = None
         if self.profiles is not None:
             from slurm_soda.simulator.speed.placement_speed import PlacementSpeed  # noqa: PLC0415 - few runs have measured tables
@@ -159,7 +165,8 @@ class Scenario:
                 costs=self.costs,
                 speed=speed,
                 max_preemptions=self.max_preemptions,
-                passing_limit_s=self.passing_limit_s,
+                passing_limit_s=passing_limit_s,
+                site=self.site,
                 progress=progress,
             )
         return simulate(
@@ -172,7 +179,8 @@ class Scenario:
             placement=self.placement,
             agents=self._agents(rules),
             max_preemptions=self.max_preemptions,
-            passing_limit_s=self.passing_limit_s,
+            passing_limit_s=passing_limit_s,
+            site=self.site,
             progress=progress,
         )
 

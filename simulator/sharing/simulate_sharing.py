@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
 from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
 
@@ -31,6 +33,7 @@ def simulate_sharing(
     speed: SpeedModel | None = None,
     max_preemptions: int = 0,
     passing_limit_s: float = np.inf,
+    site: SiteDescription | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
@@ -57,7 +60,7 @@ def simulate_sharing(
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}
+    bounds: dict[str, Any] = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
     decider = SharingDecider(
         policy, workload, cluster, slowdowns, together, at_once=at_once, passing_limit_s=passing_limit_s, **bounds
     )

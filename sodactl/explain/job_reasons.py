@@ -136,7 +136,7 @@ def _ended_while_preempted(known: JobFacts, last: Preemption, state: str) -> Ite
         yield "It saved its state to give way; sodad requeues it."
         return
     again = (
-        f"`scontrol requeue {last.job_id}`, while Slurm lists it (MinJobAge)"
+        f"`scontrol requeue {record.address}`, while Slurm lists it (MinJobAge)"
         if record is not None
         else "submit it again"
     )

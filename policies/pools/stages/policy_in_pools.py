@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from slurm_soda.policies.bands.decision import decide_in_bands
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import DividesNodes, Policy
@@ -38,20 +40,23 @@ class PolicyInPools:
             PolicyError: the snapshot has columns of single GPUs, which nobody divides between pools.
         """
         policy, members, shares = self.policy, members_of(snapshot), snapshot.pools.shares
+        bounded = partial(decide_bounded, policy)
         if members is None and not shares:
-            return decide_bounded(policy, snapshot)
+            return decide_in_bands(policy, snapshot, bounded)
         divides = isinstance(policy, DividesNodes)
         if isinstance(policy, DividesNodes) and shares:
             policy = policy.with_shares(shares)
         if members is None:
-            return decide_bounded(policy, snapshot)
+            return decide_in_bands(policy, snapshot, partial(decide_bounded, policy))
         if divides:
-            return replace(decide_bounded(policy, _with_borrowers(snapshot, members), preempts=False), actions=())
+            bounded = partial(decide_bounded, policy, preempts=False)
+            plan = decide_in_bands(policy, _with_borrowers(snapshot, members), bounded)
+            return replace(plan, actions=())
         if type(snapshot) is not ClusterSnapshot:
             raise PolicyError(f"a {type(snapshot).__name__} cannot be divided between pools")
         free, plans = PoolSnapshots(snapshot), []
         for turn in pool_turns(snapshot, members):
-            plans.append(decide_bounded(policy, free.snapshot_for(turn)))
+            plans.append(decide_in_bands(policy, free.snapshot_for(turn), bounded))
             free.take(plans[-1])
         return _merged(policy.name, plans, _borrowers(snapshot, members))
 

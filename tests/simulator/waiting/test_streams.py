@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.policies.registry.catalog import policy_names
-from tests.simulator.waiting.test_bound import LIMIT_S, STRETCH, WITHOUT, run, waits
+from tests.simulator.waiting.test_bound import LIMIT_S, POLICIES, STRETCH, WITHOUT, run, waits
 
 RUN_S = 4.0
 LASTS_S = 4 * LIMIT_S
@@ -34,21 +33,11 @@ STREAMS: Mapping[str, tuple[dict[str, Any], Sequence[dict[str, Any]]]] = {
     "guests against a gang": ({**GANG, "preemptible": False}, stream(0.5, gpus=1, preemptible=False, shares=True)),
 }
 STARVING = {
-    "short jobs against a gang": {
-        "fifo-skip",
-        "kelp-drf",
-        "drf",
-        "coda",
-        "sjf",
-        "smallest",
-        "srtf",
-        "srsf",
-        "tiresias-las",
+    "short jobs against a gang": set(POLICIES) - {"fifo", "kelp-fifo", "backfill"},
+    "small jobs of others against a long one": {
+        "fifo-skip", "gandiva", "drf", "kelp-drf", "coda", "tiresias-las", "tiresias-gittins", "sjf", "smallest", "srtf",
     },
-    "small jobs of others against a long one": {"sjf", "smallest", "srtf", "srsf"},
-    "preemptible jobs against a gang": {"fifo-skip", "sjf", "smallest", "srtf", "srsf"},
-    "guests against a gang": {"sjf-ffs", "ojpp"},
-}
+}  # fmt: skip
 """Policies under which the job waits for as long as the stream lasts if nothing bounds that."""
 
 
@@ -61,12 +50,12 @@ def first_wait_s(policy: str, name: str, limit_s: float) -> float:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize("policy", POLICIES)
 def test_no_stream_keeps_a_job_waiting(policy: str, name: str) -> None:
     """The bound where nobody began to wait before it, and nobody in the stream stays longer than its time limit."""
     assert first_wait_s(policy, name, LIMIT_S) <= LIMIT_S + 2 * STRETCH * RUN_S
 
 
-@pytest.mark.parametrize(("name", "policy"), [(name, policy) for name in STREAMS for policy in sorted(STARVING[name])])
+@pytest.mark.parametrize(("name", "policy"), [(name, policy) for name in STARVING for policy in sorted(STARVING[name])])
 def test_without_the_limit_it_would(policy: str, name: str) -> None:
     assert first_wait_s(policy, name, WITHOUT) > LIMIT_S + 2 * STRETCH * RUN_S
