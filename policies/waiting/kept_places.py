@@ -27,8 +27,8 @@ class Stay:
     end_s: float
     """At the latest."""
     way_s: float
-    """When an overdue job may preempt it: negative infinity if at once, a part of the limit later if it is overdue, its end if it
-    cannot be requeued."""
+    """When an overdue job may preempt it: minus infinity if at once, a part of the limit later if it is overdue, its end if
+    it cannot be requeued."""
 
 
 @dataclass(frozen=True, slots=True)
