@@ -110,11 +110,12 @@ def choose_decider(
         starts_only = isinstance(policy, StartsOnlyPolicy)
         return ChosenDecider(StartsOnlyDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
     if countable and engine != "nodes":
-        session: Decider = UniformGpuSession(ranking, cluster.total_gpus)
+        counting = UniformGpuSession(ranking, cluster.total_gpus)
+        session: Decider = counting
         if bounded:
             whole = parse_cluster(f"1x{cluster.total_gpus}", cluster.partitions)
             counted = CountedSnapshots(policy, workload, whole, at_once=True, **bounds)
-            session = BoundedDecider(session, counted)
+            session = BoundedDecider(counting, counted)
         return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)
     return ChosenDecider(RankedNodeDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)
 
