@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -221,7 +220,7 @@ def _in_processes(
 ) -> Iterator[tuple[RunSpec, FinishedRun]]:
     if not specs:
         return
-    with ProcessPoolExecutor(min(workers, len(specs)), get_context("spawn"), os.nice, (10,)) as executor:
+    with ProcessPoolExecutor(min(workers, len(specs)), get_context("spawn")) as executor:
         waiting = {executor.submit(run_once, spec, folder, code): spec for spec in specs}
         try:
             for ended in as_completed(waiting):
