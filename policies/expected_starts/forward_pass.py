@@ -93,7 +93,7 @@ class PossibleFuture:
         ends: list[tuple[float, int, list[NodeAllocation]]],
         runs_s: Sequence[float],
     ) -> None:
-        """``ends``: when running jobs end, a number each, and what they hold; ``runs_s``: how long those that wait will run."""
+        """``ends``: when running jobs end, a number, and what they hold; ``runs_s``: how long those that wait will run."""
         self._requests, self._free, self._ends, self._runs_s = requests, free, ends, runs_s
         self._next = dict.fromkeys(requests, 0)
         """How many of each request have started."""
