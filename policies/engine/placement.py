@@ -48,6 +48,7 @@ class NodeGroups:
         self._added: dict[bytes, int] = {}
         """Sets of nodes that the decision itself makes, by their flags."""
         self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._matching_nodes: dict[tuple[int, int], BoolColumn] = {}
 
     def matching(self, partition: int, gpu_type: int) -> tuple[int, ...]:
         """The classes of the nodes of a partition with this GPU type, or any."""
@@ -63,8 +64,12 @@ class NodeGroups:
         return self._matching[key]
 
     def mask(self, shape: RequestShape) -> BoolColumn:
-        """Which nodes a shape may use, as one flag a node."""
-        flags: BoolColumn = np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
+        """Which nodes a shape may use, as one flag a node; read only."""
+        key = (shape.partition, shape.gpu_type)
+        flags = self._matching_nodes.get(key)
+        if flags is None:
+            flags = self._matching_nodes[key] = np.isin(self.of, self.matching(*key))
+            flags.setflags(write=False)
         return flags if shape.node_set == ANY_NODE else flags & self._node_sets[shape.node_set]
 
     def bound_to(self, shape: RequestShape, flags: BoolColumn) -> RequestShape:
@@ -166,6 +171,8 @@ class FreeNodes:
 
     def would_fit(self, shape: RequestShape, more: Mapping[int, Sequence[int]]) -> bool:
         """Whether a gang would fit if nodes had so much more (GPUs, CPUs, memory in MiB) free; takes nothing."""
+        if shape.is_even and not shape.units and not (shape.whole_nodes or shape.least_cpus):
+            return self._nodes_would_do(shape, more)
         gpus, cpus, memory_mib = (column.copy() for column in (self.gpus, self.cpus, self.memory_mib))
         for node, amounts in more.items():
             for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
@@ -176,6 +183,22 @@ class FreeNodes:
             return True
         slots = np.where(usable, count_slots(shape, gpus, cpus, memory_mib), 0) if shape.units else None
         return slots is not None and split_over_nodes(shape, slots) is not None
+
+    def _nodes_would_do(self, shape: RequestShape, more: Mapping[int, Sequence[int]]) -> bool:
+        fitting = set(self.fitting_nodes(shape))
+        lacking, usable = shape.nodes - len(fitting), self.classes.mask(shape)
+        for node, (gpus, cpus, memory_mib) in more.items() if lacking > 0 else ():
+            if (
+                node not in fitting
+                and self._gpus[node] + gpus >= shape.gpus
+                and self._cpus[node] + cpus >= shape.cpus
+                and self._memory_mib[node] + memory_mib >= shape.memory_mib
+                and usable.item(node)
+            ):
+                lacking -= 1
+                if not lacking:
+                    return True
+        return lacking <= 0
 
     def fitting_nodes(self, shape: RequestShape) -> list[int]:
         """Up to as many nodes as an even gang needs, each with enough free for its part; best fit first."""
