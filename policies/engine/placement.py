@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,15 +36,9 @@ class NodeGroups:
 
     def __init__(self, nodes: NodeTable, usable: BoolColumn | None = None) -> None:
         usable = nodes.usable if usable is None else usable
-        groups: dict[tuple[bytes, int], list[int]] = {}
-        for row in np.flatnonzero(usable).tolist():
-            groups.setdefault((nodes.in_partition[row].tobytes(), int(nodes.gpu_type[row])), []).append(row)
-        self.members = list(groups.values())
-        self.of = np.full(len(nodes), -1, dtype=np.int64)
-        for number, members in enumerate(self.members):
-            self.of[members] = number
+        self.members, self.of = _group_nodes(nodes.in_partition.tobytes(), nodes.gpu_type.tobytes(), usable.tobytes())
         self._in_partition = [nodes.in_partition[members[0]] for members in self.members]
-        self._gpu_type = [gpu_type for _, gpu_type in groups]
+        self._gpu_type = [int(nodes.gpu_type[members[0]]) for members in self.members]
         self._node_sets, self._cpus = list(nodes.node_sets.T), nodes.cpus
         self._added: dict[bytes, int] = {}
         """Sets of nodes that the decision itself makes, by their flags."""
@@ -100,6 +95,23 @@ class NodeGroups:
         if pieces is None or not shape.whole_nodes:
             return pieces
         return [piece._replace(cpus=max(piece.cpus, self._cpus.item(piece.node))) for piece in pieces]
+
+
+@lru_cache(maxsize=16)
+def _group_nodes(in_partition: bytes, gpu_type: bytes, usable: bytes) -> tuple[tuple[IntColumn, ...], IntColumn]:
+    """Rows of each group, and the group of each row, -1 for none, of nodes with these columns; read only."""
+    kind, rows = np.frombuffer(gpu_type, dtype=np.int64), np.flatnonzero(np.frombuffer(usable, dtype=np.bool_))
+    width = len(in_partition) // max(len(kind), 1)
+    groups: dict[tuple[bytes, int], list[int]] = {}
+    for row, code in zip(rows.tolist(), kind[rows].tolist(), strict=True):
+        groups.setdefault((in_partition[row * width : (row + 1) * width], code), []).append(row)
+    of = np.full(len(kind), -1, dtype=np.int64)
+    members = tuple(np.array(group, dtype=np.int64) for group in groups.values())
+    for number, group in enumerate(members):
+        of[group] = number
+    for column in (*members, of):
+        column.setflags(write=False)
+    return members, of
 
 
 class FreeNodes:

@@ -85,6 +85,11 @@ class GpuDevices:
     def __len__(self) -> int:
         return len(self.memory_mib)
 
+    @property
+    def owner(self) -> IntColumn:
+        """Row of the job that holds each entry of ``held``."""
+        return np.repeat(np.arange(len(self.held_start) - 1), np.diff(self.held_start))
+
     def of(self, row: int) -> IntColumn:
         """Devices of the job in this row, ascending."""
         return self.held[int(self.held_start[row]) : int(self.held_start[row + 1])]
