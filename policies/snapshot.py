@@ -162,6 +162,10 @@ class JobTable:
 
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    band: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Class of Slurm's own priority (:mod:`slurm_soda.policies.bands`): 0 goes first; empty: all jobs are in one."""
+    may_start: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """A waiting job may get places in this decision; empty: all jobs. One that may not would delay a better band."""
     overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """It has waited so long that no other job is lifted past it (:mod:`.engine.lift_bounds`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -53,8 +53,8 @@ class Gandiva:
         newest_first = np.where(waits, jobs.submit_s, -jobs.start_s)
         keys = (in_line_since, waits, newest_first, np.where(waits, 0.0, jobs.executed_s))
         on_gpus, on_cpus = (
-            rank_rows(rows[jobs.gpus[rows] > 0], *keys),
-            rank_rows(rows[jobs.gpus[rows] == 0], jobs.submit_s),
+            rank_rows(jobs, rows[jobs.gpus[rows] > 0], *keys),
+            rank_rows(jobs, rows[jobs.gpus[rows] == 0], jobs.submit_s),
         )
         placing = PlacementPass(snapshot)
         preempts = PreemptivePass(placing, on_gpus, find_preemptible(snapshot, 0.0) & over).run()

@@ -58,7 +58,7 @@ class Multifactor:
         """As :meth:`.backfill.Backfill.decide`, after O(n) for priorities."""
         jobs = snapshot.jobs
         priority = self.priorities(snapshot)
-        ranked = rank_rows(find_rankable_rows(snapshot), -priority, jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(snapshot), -priority, jobs.submit_s)
         placing = PlacementPass(snapshot)
         reserved_in_s = start_and_backfill(
             placing, ranked, estimate=self.estimate, depth=self.depth, reservations=self.reservations

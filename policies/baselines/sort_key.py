@@ -66,14 +66,14 @@ class SortKeyPolicy:
         if key.preemptive:
             on_gpus = jobs.gpus[rows] > 0
             first, then = (
-                rank_rows(rows[on_gpus], score, jobs.submit_s),
-                rank_rows(rows[~on_gpus], score, jobs.submit_s),
+                rank_rows(jobs, rows[on_gpus], score, jobs.submit_s),
+                rank_rows(jobs, rows[~on_gpus], score, jobs.submit_s),
             )
             preempts = PreemptivePass(placing, first, find_preemptible(snapshot, self.min_run_s)).run()
             placing.start_fitting(then, skip=True)
             ranked = np.concatenate((first, then))
         else:
-            ranked = rank_rows(rows, score, jobs.submit_s)
+            ranked = rank_rows(jobs, rows, score, jobs.submit_s)
             placing.start_fitting(ranked, skip=True)
         next_event_s = (
             find_next_preemptible_s(snapshot, placing.verdict, self.min_run_s) if key.preemptive else INFINITY

@@ -131,7 +131,7 @@ class Tiresias:
             SUBMIT: [],
         }[self.within_queue]
         keys = [queue, *([] if index is None else [-index]), *within, jobs.submit_s]
-        return rank_rows(rows[on_gpus], *keys), rank_rows(rows[~on_gpus], jobs.submit_s)
+        return rank_rows(jobs, rows[on_gpus], *keys), rank_rows(jobs, rows[~on_gpus], jobs.submit_s)
 
 
 def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:

@@ -79,7 +79,7 @@ UTILISATION_ROWS = (
     metavar="JOB",
     help="Also explain the policy's decisions about one job, by its name in the trace.",
 )
-@click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
+@click.option("--seed", type=int, help="Of the generated jobs, --can-checkpoint and --consent.  [default: 1]")
 @click.option("--csv", "csv_path", type=_PATH, help="Write one line per job; -: to standard output, instead of text.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
 @click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as PNG files into this folder.")
