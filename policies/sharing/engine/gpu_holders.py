@@ -24,6 +24,8 @@ class GpuHolders:
         self._held: dict[int, tuple[int, ...]] = {}
         self._guest_on: dict[int, frozenset[int]] = {}
         """Those of them on which a job is a guest: others were there when it came."""
+        self.shared = 0
+        """GPUs with several jobs."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -55,6 +57,7 @@ class GpuHolders:
         self._guest_on[job] = frozenset(device for device in devices if self._holders[device])
         for device in devices:
             self._holders[device].append(job)
+            self.shared += len(self._holders[device]) == 2
 
     def release(self, job: int) -> tuple[int, ...]:
         """A job leaves; what it held."""
@@ -62,6 +65,7 @@ class GpuHolders:
         del self._guest_on[job]
         for device in devices:
             self._holders[device].remove(job)
+            self.shared -= len(self._holders[device]) == 1
         return devices
 
     def devices(self, jobs: Iterable[int], memory_mib: FloatColumn) -> GpuDevices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -65,6 +66,11 @@ class SrsfShare:
         """Pairs."""
         return 2
 
+    @property
+    def cpu_jobs_last(self) -> Literal[True]:
+        """They take the cores that the others leave."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
         if not isinstance(snapshot, SharingSnapshot):
@@ -102,7 +108,7 @@ class _Round:
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
         slots = self._pair_slots(open_rows, weight)
         self._slot_placement.place_slots(slots, open_rows.tolist())
-        on_cpus = rank_rows(jobs, rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
+        on_cpus = rank_rows(jobs, rows[jobs.gpus[rows] == 0], jobs.submit_s)
         unable = rows[~able & (jobs.gpus[rows] > 0)]
         return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
 
