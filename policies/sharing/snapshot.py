@@ -212,10 +212,10 @@ class SharingPolicy(Policy, Protocol):
 class CpuJobsLastPolicy(Protocol):
     """A policy for which jobs without GPUs come last, so that it need not be asked about each of them.
 
-    They start in the order of their submission where those with GPUs leave room, and mean nothing to these but the cores and
-    the memory that they hold. A job that alone waits for GPUs, while none is shared, starts where it fits best, and nobody is
-    preempted for it; nor is anybody while nobody waits and no GPU is shared. What the policy says of jobs with GPUs holds
-    until something happens to one of them, or until its plan's ``next_event_s``.
+    They start in the order of their submission where those with GPUs leave room, and mean nothing to these but the cores
+    and the memory that they hold. A job that alone waits for GPUs, while none is shared, starts where it fits best, and
+    nobody is preempted for it; nor is anybody while nobody waits and no GPU is shared. What the policy says of jobs with
+    GPUs holds until something happens to one of them, or until its plan's ``next_event_s``.
     """
 
     @property

@@ -11,7 +11,7 @@ from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, Node
 from slurm_soda.policies.engine.placement_pass import RefusedShapes, find_too_large
 from slurm_soda.policies.session.ranking import JobStart, SessionJob
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn, NodeTable
+from slurm_soda.policies.snapshot import BoolColumn, NodeTable
 
 _Line = list[tuple[float, int, SessionJob]]
 
@@ -51,7 +51,7 @@ class PlainDecisions:
         self._seen: dict[int, tuple[int, int, int, int]] = {}
         """Nodes that jobs without GPUs left since the policy decided: cores and memory that were free then, and that were
         not theirs."""
-        self._asks = True
+        self._asks = False
         """Something happened to jobs with GPUs that is the policy's to answer."""
         self._alone: SessionJob | None = None
         """Who just came, while nobody else waited for GPUs."""
@@ -166,9 +166,9 @@ class PlainDecisions:
         gpus, cpus, memory_mib = self._free_nodes.on(node)
         most = min(shape.units, self._gpus[node]) if shape.units else 1
         theirs = self._cpu_jobs[node]
-        if shares or gpus >= shape.least[0]:
-            if _parts(shape, cpus, memory_mib, most) > _parts(shape, *before[:2], most):
-                return True
+        may_start = shares or gpus >= shape.least[0]
+        if may_start and _parts(shape, cpus, memory_mib, most) > _parts(shape, *before[:2], most):
+            return True
         others = self._whole[0][node] - theirs[0], self._whole[1][node] - theirs[1]
         return _parts(shape, *others, most) > _parts(shape, *before[2:], most)
 
@@ -177,10 +177,11 @@ class PlainDecisions:
         starts: list[JobStart] = []
         for _, pieces in first:
             self._free_nodes.take(list(pieces))
-        heads: list[tuple[float, int, int]] = []
-        for code in [code for code in self._lines if code in self._fresh or self._may_fit(code)]:
-            if head := self._head(code):
-                heads.append((head.submit_s, head.job_id, code))
+        heads = [
+            (head.submit_s, head.job_id, code)
+            for code in self._lines
+            if (code in self._fresh or self._may_fit(code)) and (head := self._head(code))
+        ]
         heapify(heads)
         refusals = RefusedShapes()
         taken: list[tuple[int, tuple[float, int, SessionJob]]] = []

@@ -56,7 +56,7 @@ class SharingDecider(SnapshotDecider):
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
         self._waiting, self._decided_s = 0, -math.inf
         self.carry_out_by(IDEAL, math.inf)
-        self._known: object = None
+        self._known = slowdowns.learner.known
         """What policies knew of pairs when they were last asked."""
         self._plain = self._make_plain_decisions() if at_once and not cluster.failures else None
         """Who decides what needs no policy; ``None``: nobody."""

@@ -86,7 +86,7 @@ class _Round:
         self._placing = PlacementPass(snapshot)
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
-        self._speeds = PairSpeeds(self._interference_view, policy.caution)
+        self._speeds = PairSpeeds(snapshot.known, policy.caution)
         jobs = snapshot.jobs
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
         fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
