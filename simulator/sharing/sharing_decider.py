@@ -60,7 +60,8 @@ class SharingDecider(SnapshotDecider):
         self._waiting, self._decided_s = 0, -math.inf
         self.carry_out_by(IDEAL, math.inf)
         self._known = slowdowns.learner.known
-        """What policies knew of pairs when they were last asked."""
+        """What the policy knew of pairs when it was last asked."""
+        self._asked_s = -math.inf
         ruled = site is not None and site.rules_starts
         self._plain = self._make_plain_decisions() if at_once and not (ruled or cluster.failures) else None
         """Who decides what needs no policy; ``None``: nobody."""
@@ -123,14 +124,14 @@ class SharingDecider(SnapshotDecider):
             return [], starts
         if self._plain is not None:
             self._plain.decided()
-        self._known = self._slowdowns.learner.known
+        self._known, self._asked_s = self._slowdowns.learner.known, now_s
         return super().decide(now_s)
 
     def _decide_plainly(self, now_s: float) -> list[JobStart] | None:
         """Who starts, as far as it does not take the policy to say so."""
         if self._plain is None:
             return None
-        if not self._plain.idle and (now_s >= self._next_event_s or self._known is not self._slowdowns.learner.known):
+        if not self._plain.idle and (now_s >= self._next_event_s or self._knows_more(now_s)):
             return None
         starts = self._plain.decide()
         for job, pieces in starts or ():
@@ -138,6 +139,11 @@ class SharingDecider(SnapshotDecider):
         if self._plain.idle:
             self._next_event_s = math.inf
         return starts
+
+    def _knows_more(self, now_s: float) -> bool:
+        """Whether something was learned of pairs since the policy was asked, or somebody made up for being slowed."""
+        made_up = self._observed is not None and self._observed.next_due_s(self._asked_s) <= now_s
+        return made_up or self._known is not self._slowdowns.learner.known
 
     def next_event_s(self) -> float:
         """Also when it is seen that somebody's bound does not hold, which was hoped: whoever preempts can end that, and the
