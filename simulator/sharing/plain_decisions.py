@@ -175,8 +175,8 @@ class PlainDecisions:
     def _start_cpu_jobs(self, first: Sequence[JobStart]) -> list[JobStart]:
         """In the order of their submission, whoever fits; ``first`` start before them."""
         starts: list[JobStart] = []
-        for _, pieces in first:
-            self._free_nodes.take(list(pieces))
+        for _, mine in first:
+            self._free_nodes.take(list(mine))
         heads = [
             (head.submit_s, head.job_id, code)
             for code in self._lines
@@ -198,8 +198,8 @@ class PlainDecisions:
             self._free_nodes.take(pieces)
             if head := self._head(code):
                 heappush(heads, (head.submit_s, head.job_id, code))
-        for _, pieces in (*first, *starts):
-            self._free_nodes.give(list(pieces))
+        for _, mine in (*first, *starts):
+            self._free_nodes.give(list(mine))
         for code, item in taken:
             heappush(self._lines.setdefault(code, []), item)
         return starts

@@ -105,7 +105,8 @@ class PairMatching:
         meet: BoolColumn = self._bears[one] & self._bears[other]
         if self._roles is not None:
             meet &= self._roles.users_may_meet(one, other)
-        return meet | (one == self._nobody) | (other == self._nobody)
+        meet |= (one == self._nobody) | (other == self._nobody)
+        return meet
 
     def _weigh(self, one: IntColumn, other: IntColumn) -> FloatColumn:
         pair = self._kind[one] * self._kinds + self._kind[other]

@@ -82,8 +82,9 @@ class PairRoles:
         """As far as it is about their users; they broadcast."""
         if self._mechanism.different_users:
             return np.ones(np.broadcast_shapes(one.shape, other.shape), dtype=np.bool_)
-        same: BoolColumn = self._user[one] == self._user[other]
-        return same | (self._meets_others[one] & self._meets_others[other])
+        meet: BoolColumn = self._user[one] == self._user[other]
+        meet |= self._meets_others[one] & self._meets_others[other]
+        return meet
 
     def keep(
         self, fast: FloatColumn, slow: FloatColumn, one: IntColumn, other: IntColumn
