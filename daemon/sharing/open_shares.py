@@ -80,7 +80,7 @@ class OpenShares:
     """Of the last reading of Slurm."""
 
     def __post_init__(self) -> None:
-        self._reader = GuestReader(self.client)
+        self._reader = GuestReader(self.client, self.settings)
 
     @property
     def under_way(self) -> bool:
