@@ -38,8 +38,8 @@ class GuestReader:
     def read(
         self, jobs: Mapping[int, SlurmJob], shares: Mapping[int, Share], steady_s: float
     ) -> list[tuple[SlurmJob, GuestRecord]]:
-        """Fill :attr:`records`; gives jobs with a record that no share is of: guests, and jobs whose owners made them plain ones
-        since.
+        """Fill :attr:`records`; gives jobs with a record that no share is of: guests, and jobs whose owners made
+        them plain ones since.
         """
         ours = [guest for guest, share in shares.items() if _matters(jobs.get(guest), share)]
         present = {(job.job_id, job.restarts) for job in jobs.values() if self._may_carry_record(job)}
@@ -78,8 +78,8 @@ def adopted_share(
     """What is known of a guest by what Slurm shows and the guest carries; for a store that was lost.
 
     One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
-    give back another request than the job has is not followed: only what may be restored is, and at once. So is that of a job
-    whose owner has asked for plain GPUs since: these stay.
+    give back another request than the job has is not followed: only what may be restored is, and at once. So is that of a
+    job whose owner has asked for plain GPUs since: these stay.
     """
     undo, counts = checked_undo(job, record.encode(), gres)
     if not (counts and job.shared_gpus):

@@ -78,6 +78,8 @@ class OpenShares:
     _reader: GuestReader = field(init=False)
     _steady_s: float = 0.0
     """Of the last reading of Slurm."""
+    _running: set[int] = field(default_factory=set)
+    """Guests that run, as far as a share of them is not over: one with its own request may run for hours."""
 
     def __post_init__(self) -> None:
         self._reader = GuestReader(self.client, self.settings)
@@ -85,7 +87,10 @@ class OpenShares:
     @property
     def under_way(self) -> bool:
         """Some share changes within seconds."""
-        return any(share.phase != "started" for share in self.by_guest.values())
+        return any(
+            share.phase != "started" and not (share.phase == "parting" and share.guest in self._running)
+            for share in self.by_guest.values()
+        )
 
     @property
     def waiting(self) -> set[int]:
@@ -142,6 +147,7 @@ class OpenShares:
         unshared = self.manual.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
+        self._running = {guest for guest in self.by_guest if guest in jobs and jobs[guest].state in RUNNING_STATES}
         for share in self.by_guest.values():
             guest = jobs.get(share.guest)
             seen = SeenShare(
@@ -155,6 +161,7 @@ class OpenShares:
                 off=self._why_off(guest, acts=acts),
                 unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
+                request=(slurm_state.waiting or {}).get(share.guest),
                 preempted=share.guest in preemptions.by_job,
                 left=share.guest in left,
             )

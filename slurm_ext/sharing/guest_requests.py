@@ -28,8 +28,8 @@ def other_gres(text: str) -> dict[str, int]:
 
 
 def may_carry_record(job: SlurmJob) -> bool:
-    """Whether a job's Extra may be a guest's record: it is a guest, or it waits for plain GPUs on nodes by name, for which its
-    owner may have asked since.
+    """Whether a job's Extra may be a guest's record: it is a guest, or it waits for plain GPUs on nodes by name, for which
+    its owner may have asked since.
     """
     waits = job.state == "PENDING" and not job.array_rest
     return job.shared_gpus > 0 or (waits and job.gpus > 0 and bool(job.req_node_names))

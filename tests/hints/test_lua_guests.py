@@ -179,7 +179,8 @@ def test_nobody_writes_a_record(guard: Guard) -> None:
 STILL_THERE = [
     {"req_nodes": b"n2"}, {"req_nodes": b""}, {"extra": b""}, {"extra": b"mine"}, {"features": b"a"}, {"prefer": b"a"},
     {"partition": b"other"}, {"min_nodes": 2, "max_nodes": 2}, {"max_nodes": 1}, {"num_tasks": 8}, {"min_cpus": 1},
-    {"pn_min_memory": 1024}, {"pn_min_memory": 2.0**63 + 10240}, {"cpus_per_task": 2}, {"requeue": 0}, {"cpus_per_tres": b"gpu:1"},
+    {"pn_min_memory": 1024}, {"pn_min_memory": 2.0**63 + 10240}, {"cpus_per_task": 2}, {"requeue": 0},
+    {"cpus_per_tres": b"gpu:1"},
     {"tres_per_node": b""}, {"tres_per_node": b"none"}, {"tres_per_node": b"gres/gpu:0"}, {"tres_per_task": b"cpu=1"},
     {"tres_per_job": b"gres/gpu:1"}, {"tres_per_node": b"gres/gpu:0;x:1"}, {"tres_per_node": b"gres/gpu:1,gres/gpu:0"},
     UNDO | {"num_tasks": 2}, UNDO | {"features": b"nosuch"}, UNDO | {"tres_per_node": b"gres/gpu:"},

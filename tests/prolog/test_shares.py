@@ -139,7 +139,14 @@ def test_it_holds_nothing_on_a_node_where_it_has_no_gpu(node: Node) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ["11|cpu=1,gres/gpu=1,gres/sharedgpu=1|\n", "11|cpu=1,node=1|\n", "", f"12|{PLAIN}|\n", f"1|{PLAIN}|\n", "slurm_load_jobs error"],
+    [
+        "11|cpu=1,gres/gpu=1,gres/sharedgpu=1|\n",
+        "11|cpu=1,node=1|\n",
+        "",
+        f"12|{PLAIN}|\n",
+        f"1|{PLAIN}|\n",
+        "slurm_load_jobs error",
+    ],
 )
 def test_who_is_not_known_to_be_plain_is_a_guest(node: Node, answer: str) -> None:
     says(node, answer)
