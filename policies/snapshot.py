@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
@@ -300,3 +301,5 @@ class ClusterSnapshot:
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""
     tiers: Mapping[PartitionName, int] = field(default_factory=dict)
     """PriorityTier of partitions, as far as it was read: Slurm compares it before the priority."""
+    run_times: ExpectedRunTimes = field(default_factory=ExpectedRunTimes)
+    """What was learned of run times; ``jobs.remaining_s`` is one number of it."""

@@ -37,6 +37,11 @@ class Gandiva:
     def name(self) -> str:
         return "gandiva"
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, then as :class:`.preemption.PreemptivePass`. Jobs without GPUs get what is left."""
         jobs, now_s = snapshot.jobs, snapshot.now_s

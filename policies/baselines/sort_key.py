@@ -55,6 +55,11 @@ class SortKeyPolicy:
     name: str
     min_run_s: float = 60.0
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return SORT_KEYS[self.name].preemptive
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place and, where the key says so, preempt."""
         key = SORT_KEYS[self.name]

@@ -65,6 +65,11 @@ class SrsfShare:
         """Pairs."""
         return 2
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
         if not isinstance(snapshot, SharingSnapshot):

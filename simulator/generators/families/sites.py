@@ -47,7 +47,7 @@ def _sizes(shares: dict[int, float], run_s: RunTimeLaw) -> tuple[JobClass, ...]:
 
 
 PHILLY = WorkloadFamily(
-    cluster="8x8:v100",
+    cluster="8x4:v100",
     users=40,
     classes=tuple(
         JobClass(share, gpus, law, GAVEL_KINDS)
@@ -90,7 +90,7 @@ POLLUX = WorkloadFamily(
 """The cluster is the artifact's, and so are the rates: those of its eight hours. Users and time limits are our choice."""
 
 GAVEL = WorkloadFamily(
-    cluster="16x4:v100",
+    cluster="8x4:v100",
     users=25,
     classes=_sizes({1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}, LogUniformMixture((
         (0.8, 60.0 * 10**1.5, 60.0 * 10**3), (0.2, 60.0 * 10**3, 60.0 * 10**4),
@@ -111,7 +111,7 @@ _SODA_GPU_JOBS = (soda.TRAINING_JOBS, soda.INFERENCE_JOBS, soda.CPU_JOBS)
 _TRAINING, _INFERENCE, _CPU = (count / sum(_SODA_GPU_JOBS) for count in _SODA_GPU_JOBS)
 _CORES = ((2, soda.FEW), (6, soda.SOME), (14, soda.MANY))
 SODA = WorkloadFamily(
-    cluster="16x5:v100/28c",
+    cluster="8x5:v100/28c",
     users=soda.USERS,
     classes=(
         *(
@@ -133,7 +133,7 @@ SODA = WorkloadFamily(
     longest_s=7 * DAY_S,
     sweep_most=1,
 )  # fmt: skip
-"""Jobs of ``soda-month`` in the same numbers to each other, with its run times, shapes and users, on a fifth of its nodes.
+"""Jobs of ``soda-month`` in the same numbers to each other, with its run times, shapes and users, on a tenth of its nodes.
 Our choices beside those of that workload: models that were measured in pairs stand for the paper's by category, cores of
 each GPU are the middle of its three groups, all kinds follow the rates of training, and no service stays for ever."""
 
@@ -150,7 +150,7 @@ LAB = WorkloadFamily(
 our choice, but sessions, which are Philly's."""
 
 DAY_AND_NIGHT = WorkloadFamily(
-    cluster="16x4:v100",
+    cluster="8x4:v100",
     users=60,
     classes=_sizes({1: 0.60, 2: 0.15, 4: 0.15, 8: 0.07, 16: 0.03}, LogNormalMixture((
         (0.5, 600.0, 1.2), (0.5, 3.0 * HOUR_S, 1.0),

@@ -23,6 +23,7 @@ from slurm_soda.sodactl.simulation.inputs.agreement_options import build_agreein
 from slurm_soda.sodactl.simulation.inputs.measured_run_times import load_measured_run_times
 from slurm_soda.sodactl.simulation.inputs.scenario_options import DEFAULT_WORKLOAD, ScenarioOptions, build_node_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import build_sharing_rules, sharing_notes
+from slurm_soda.sodactl.simulation.inputs.site_options import build_site
 
 MAX_WARNINGS = 20
 """Of what was left out, so much is listed on a terminal."""
@@ -78,12 +79,15 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     if asked.trace is None and asked.format_name:
         raise click.UsageError("--format needs a --trace")
     rules = build_node_rules(asked, systems)
+    site = build_site(asked.site, asked.bands, asked.max_gpus_per_user)
     if asked.cluster is not None:
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
     scenario_input = _generate(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace, seeds)
     sharing = build_sharing_rules(asked, scenario_input.first.cluster)
     scenarios = tuple(
-        replace(scenario, nodes=rules, sharing=sharing, workload=agreeing.drawn(scenario.workload, scenario.seed))
+        replace(
+            scenario, nodes=rules, sharing=sharing, site=site, workload=agreeing.drawn(scenario.workload, scenario.seed)
+        )
         for scenario in scenario_input.scenarios
     )
     notes = (

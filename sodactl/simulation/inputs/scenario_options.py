@@ -17,6 +17,8 @@ from slurm_soda.simulator.runs.scenario import ESTIMATES
 from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
 from slurm_soda.sodactl.simulation.inputs.parameter_types import OneOf
 from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
+from slurm_soda.sodactl.simulation.inputs.site_options import OPTIONS as SITE
+from slurm_soda.sodactl.simulation.inputs.site_options import PRINT_SITE
 
 CORES_AS_TRACED = "trace"
 """Jobs run as their trace says, whatever cores they have."""
@@ -44,6 +46,9 @@ class ScenarioOptions:
     profiles: Path | None
     can_checkpoint: float | None
     consent: float | None
+    site: Path | None
+    bands: str | None
+    max_gpus_per_user: int | None
     pairs: Path | None
     pair_slowdown: float | None
     model_map: Path | None
@@ -136,6 +141,7 @@ _OPTIONS: Mapping[str, Any] = {
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
     **AGREEMENT,
+    **SITE,
     **SHARING,
     "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
     "history": click.option(
@@ -177,4 +183,4 @@ def add_scenario_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     for spec in reversed(fields(ScenarioOptions)):
         wrapped = _OPTIONS[spec.name](wrapped)
-    return wrapped
+    return PRINT_SITE(wrapped)
