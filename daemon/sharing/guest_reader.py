@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
@@ -73,15 +74,34 @@ class GuestReader:
 
 
 def adopted_share(
-    job: SlurmJob, record: GuestRecord, at: Instant, *, gres: str, submit_s: float, deadline_s: float
+    job: SlurmJob,
+    record: GuestRecord,
+    hosts: Sequence[SlurmJob],
+    at: Instant,
+    *,
+    gres: str,
+    submit_s: float,
+    deadline_s: float,
 ) -> Share:
     """What is known of a guest by what Slurm shows and the guest carries; for a store that was lost.
 
     One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
     give back another request than the job has is not followed: only what may be restored is, and at once. So is that of a
-    job whose owner has asked for plain GPUs since: these stay.
+    job whose owner has asked for plain GPUs since: these stay, and so do nodes on which none of its hosts is.
+
+    Args:
+        job: the guest.
+        record: what it carries.
+        hosts: those of its hosts that Slurm still lists.
+        at: now.
+        gres: the generic resource of guests.
+        submit_s: when the guest was first submitted.
+        deadline_s: when it is given its own request back if it still waits, by the steady clock.
     """
     undo, counts = checked_undo(job, record.encode(), gres)
+    places = [_nodes_of(host) for host in hosts]
+    if not job.shared_gpus and len(hosts) == len(record.hosts) and all(places):
+        undo = undo if {*itertools.chain(*places)}.issuperset(_nodes_of(job)) else {}
     if not (counts and job.shared_gpus):
         record = replace(record, undo=dict(undo))
     shown = shown_request(job)

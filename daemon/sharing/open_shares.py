@@ -111,7 +111,13 @@ class OpenShares:
             deadline_s = at.steady_s + self.settings.start_within_s
             submit_s = job_cache.submit_s(job.job_id)
             self.by_guest[job.job_id] = adopted_share(
-                job, record, at, gres=self.settings.gres, submit_s=submit_s, deadline_s=deadline_s
+                job,
+                record,
+                [jobs[host] for host in record.hosts if host in jobs],
+                at,
+                gres=self.settings.gres,
+                submit_s=submit_s,
+                deadline_s=deadline_s,
             )
 
     def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:

@@ -318,20 +318,27 @@ def test_a_record_that_promises_more_than_the_job_has_is_not_followed(fresh_stor
     assert slurm.requests()[2] == ("gres/gpu:1", "", "")
 
 
-@pytest.mark.parametrize(("asks", "nodes"), [("gres/gpu:2", ""), ("gres/gpu:1", "n1")])
+@pytest.mark.parametrize(
+    ("asks", "at", "nodes", "left"),
+    [
+        ("gres/gpu:2", "n1", "", ""),
+        ("gres/gpu:1", "n1", "n1", "n1"),
+        ("gres/gpu:1", "n2", "", "n2"),
+    ],
+)
 def test_a_record_that_its_guest_was_left_with_is_taken_back(
-    fresh_store: Path, told: JoinAsTold, asks: str, nodes: str
+    fresh_store: Path, told: JoinAsTold, asks: str, at: str, nodes: str, left: str
 ) -> None:
     """Its owner made it a plain job, and no share of it is known any more."""
     slurm = cluster()
     slurm.submit(3, gpus=1)
     former, stranger = slurm.all[2], slurm.all[3]
-    former.other_gres, former.req_node_names = asks, "n1"
+    former.other_gres, former.req_node_names = asks, at
     former.extra = f"soda-guest:1,hosts=1,gpus=0+1,undo=TresPerNode=gres/gpu:2;ReqNodeList={nodes}"
     stranger.req_node_names, stranger.extra = "n1", "mine"
     daemon = sodad(slurm, fresh_store)
     daemon.follow(3, every_s=0.5)
-    assert slurm.requests()[2] == (asks, nodes, "")
+    assert slurm.requests()[2] == (asks, left, "")
     assert slurm.requests()[3] == ("gres/gpu:1", "n1", "mine")
     assert ends(daemon) == [("over", "owner")]
 
