@@ -188,7 +188,7 @@ class SnapshotDecider:
         )
         return ClusterSnapshot(
             now_s=now_s,
-            jobs=self._site.complete(jobs, rows, self._waits_since_s[rows], now_s),
+            jobs=self._site.complete(jobs, rows),
             nodes=self.nodes(),
             partitions=self._cluster.partitions,
             tiers=self._site.tiers,
@@ -213,7 +213,7 @@ class SnapshotDecider:
             cpus=self._cpus[rows],
             memory_mib=work.memory_mib[rows],
             skew=self._skew[rows],
-            priority=zeros,
+            priority=self._site.priority(rows, self._state[rows] == JobState.PENDING, self._waits_since_s[rows], now_s),
             site_factor=zeros,
             preemptible=work.preemptible[rows],
             preemptions=self._preemptions[rows],
