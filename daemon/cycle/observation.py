@@ -86,7 +86,6 @@ class SnapshotReader:
             max_preemptions=most,
             paused=preemptions.vain.standing(slurm_state.steady_s),
             passing_limit_s=settings.cycle.passing_limit_s,
-            bands=settings.policy.bands,
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)
@@ -95,6 +94,7 @@ class SnapshotReader:
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
+        snapshot = slurm_state.with_bands(snapshot, settings.policy.bands)
         if not asks:
             return snapshot
         with watch("decide.sharing"):

@@ -82,7 +82,6 @@ class SlurmState:
         max_preemptions: int = 0,
         paused: Collection[GpuRequest] = (),
         passing_limit_s: float = math.inf,
-        bands: str = OFF,
     ) -> ClusterSnapshot:
         """What a policy sees of this Slurm state.
 
@@ -93,7 +92,6 @@ class SlurmState:
             refused: running jobs that Slurm refused to requeue lately: no policy chooses them.
             max_preemptions: nor those that were preempted so often; 0: no bound.
             paused: requests for which others were preempted in vain lately: no one is preempted for such jobs.
-            bands: which classes of Slurm's priority are bands.
             passing_limit_s: jobs that have waited so long are overdue, unless Slurm says that they lack more than resources:
                 then it keeps no nodes for them.
         """
@@ -114,10 +112,12 @@ class SlurmState:
             table = table.with_columns(state=np.where(going, np.int8(JobState.COMPLETING), table.state))
         if refused:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
-        snapshot = replace(snapshot, jobs=table, tiers=self.tiers)
-        return snapshot if bands == OFF else self._with_bands(snapshot, bands)
+        return replace(snapshot, jobs=table, tiers=self.tiers)
 
-    def _with_bands(self, snapshot: ClusterSnapshot, bands: str) -> ClusterSnapshot:
+    def with_bands(self, snapshot: ClusterSnapshot, bands: str) -> ClusterSnapshot:
+        """The snapshot, which knows its pools, with the band of each job; tiers of pools are no wish of the site."""
+        if bands == OFF:
+            return snapshot
         jobs = snapshot.jobs
         shown = [self.priority_parts.get(job_id, _UNKNOWN) for job_id in jobs.job_id.tolist()]
         points = np.array(shown, dtype=np.float64).reshape(len(shown), 2)
@@ -126,7 +126,7 @@ class SlurmState:
         for at, key in enumerate(_owners(jobs)):
             if math.isnan(points[at, 0]) and jobs.state[at] == JobState.RUNNING and key in known:
                 points[at] = points[known[key]]
-        parts = PriorityParts(find_tiers(snapshot), points[:, 0], points[:, 1], self.most_earned)
+        parts = PriorityParts(find_tiers(snapshot, of_base=True), points[:, 0], points[:, 1], self.most_earned)
         waits = (jobs.state == JobState.PENDING) | (jobs.state == JobState.BLOCKED)
         return replace(snapshot, jobs=jobs.with_columns(band=assign_bands(parts, bands, ~waits)))
 

@@ -65,8 +65,12 @@ def assign_bands(parts: PriorityParts, bands: str, runs: BoolColumn) -> IntColum
     return band
 
 
-def find_tiers(snapshot: ClusterSnapshot) -> IntColumn:
-    """PriorityTier of each job's partition, the largest one of a list; Slurm's default, 1, where it was not read."""
+def find_tiers(snapshot: ClusterSnapshot, *, of_base: bool = False) -> IntColumn:
+    """PriorityTier of each job's partition, the largest one of a list; Slurm's default, 1, where it was not read.
+
+    With ``of_base`` a pool's partition counts as the one that it is a part of.
+    """
+    base = {part.name: part.base for part in snapshot.pools.table} if of_base else {}
     names = (*snapshot.jobs.partitions, "")
-    tiers = [max(snapshot.tiers.get(part, 1) for part in name.split(",")) for name in names]
+    tiers = [max(snapshot.tiers.get(base.get(part, part), 1) for part in name.split(",")) for name in names]
     return np.array(tiers, dtype=np.int64)[snapshot.jobs.partition]

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from slurm_soda.policies.bands.bands import BY_FAIR_SHARE, BY_QOS, FAIR_LEVELS, OFF, PriorityParts, assign_bands
+from slurm_soda.policies.bands.bands import (
+    BY_FAIR_SHARE,
+    BY_QOS,
+    FAIR_LEVELS,
+    OFF,
+    PriorityParts,
+    assign_bands,
+    find_tiers,
+)
+from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
+from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
+from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from tests.policies.cases import cluster, mixed_nodes, waiting
 
 NAN = float("nan")
 WAIT, RUN = False, True
@@ -44,3 +57,14 @@ def test_there_are_no_more_levels_than_said() -> None:
     band = assign_bands(parts, BY_FAIR_SHARE, np.zeros(1201, dtype=bool))
     assert sorted(set(band.tolist())) == list(range(FAIR_LEVELS))
     assert (np.diff(band) <= 0).all()
+
+
+def test_a_pools_tier_is_no_wish_of_the_site() -> None:
+    nodes = replace(mixed_nodes(4), in_partition=np.ones((1, 2), dtype=np.bool_))
+    pool = PoolPartition("p1", "p0", PoolKind.SMALL, NodeClass("", 4, 32), False, ("n1",), 20, 8)
+    jobs = [waiting(1), waiting(2, partition="p1")]
+    snapshot = replace(
+        cluster(jobs, nodes), tiers={"p0": 3, "p1": 20}, pools=PoolsInForce(PoolTable({pool.name: pool}))
+    )
+    assert find_tiers(snapshot).tolist() == [3, 20]
+    assert find_tiers(snapshot, of_base=True).tolist() == [3, 3]
