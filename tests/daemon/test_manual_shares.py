@@ -92,7 +92,7 @@ def test_a_running_guest_is_sent_back_and_not_put_there_again(fresh_store: Path)
     assert (slurm.all[2].state, slurm.all[2].restarts) == ("PENDING", 1)
     assert wanted(daemon)[-1] == ("kept", "")
     assert [p.phase for p in daemon.preemptions()] == ["done"]
-    daemon = sodad(slurm, fresh_store, policy={"name": "sjf-bsbf", "parameters": {"daytime": False}})
+    daemon = sodad(slurm, fresh_store, policy={"name": "sjf-bsbf"})
     daemon.follow(100)
     assert ends(daemon) == [("over", "unshared")]
     want(daemon, "share")
