@@ -12,10 +12,13 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.session.ranking import RankingPolicy, StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.simulator.workload import Workload
+
+_LEAST_STEP_S = 1.0
 
 
 class PolicyWithPredictions:
@@ -31,7 +34,7 @@ class PolicyWithPredictions:
         ``workload.expected_s`` must be the truth.
         """
         self._policy, self.name = policy, policy.name
-        self._forecast = BatchRunTimePredictor()
+        self._forecast, self._standing = BatchRunTimePredictor(), StandingPredictions()
         if past is not None:
             traits, run_s = traits_of_workload(past), past.run_s.tolist()
             for row in np.argsort(past.submit_s + past.run_s, kind="stable").tolist():
@@ -54,14 +57,31 @@ class PolicyWithPredictions:
             with np.errstate(divide="ignore", invalid="ignore"):
                 iterations = predicted.sharing.iterations * (told_s / left_s)
             predicted = replace(predicted, sharing=replace(predicted.sharing, iterations=iterations))
-        return self._policy.decide(predicted)
+        return self._decide_again(predicted, self._policy.decide(predicted))
+
+    def _decide_again(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+        """The plan, which is to be made anew when a running job outlives its prediction, while jobs wait that may take its
+        place: nothing else may happen for as long as it then runs.
+        """
+        if getattr(self, "starts_only", False):
+            return plan
+        jobs = snapshot.jobs
+        runs = (
+            (jobs.state == JobState.RUNNING) & ~np.isin(jobs.job_id, [one.job_id for one in plan.preempts])
+        ) | np.isin(jobs.job_id, plan.starts)
+        if not (~runs & (jobs.gpus > 0)).any():
+            return plan
+        # A job that is slowed down outlives it later: then it is asked about so often as what is left has halved.
+        left_s = np.maximum(jobs.remaining_s[runs & (jobs.gpus > 0)], _LEAST_STEP_S)
+        return replace(plan, next_event_s=min(plan.next_event_s, snapshot.now_s + float(left_s.min(initial=np.inf))))
 
     def _remaining_s(self, rows: IntColumn, left_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
         attained_s = np.maximum(self._run_s[rows] - left_s, 0.0)
-        told_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
+        predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
+        told_s = self._standing.remaining(rows, attained_s, predicted_s)
         capped: FloatColumn = np.fmin(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
         return capped
 
