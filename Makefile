@@ -19,7 +19,7 @@ SHARE := $(filter-out 0 no,$(SHARING))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,build/demo))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce install uninstall flags lock clean system
+.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -83,6 +83,11 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 
 reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)
 	$(BIN)/python -m benchmarks.reproduce --data $(DATA)
+
+SEEDS ?=
+EVALUATE ?=
+evaluate: $(READY) ## Policies on a matrix of generated workloads, against stock Slurm (hours, resumable; QUICK=1: minutes, SEEDS=21-40): docs/evaluation.md
+	$(BIN)/python -m benchmarks.evaluate --data $(DATA)$(if $(filter-out 0 no,$(QUICK)), --quick)$(if $(SEEDS), --seeds $(SEEDS)) $(EVALUATE)
 
 # On a machine of a Slurm site; ROLE=all is for a site of one machine. A site without a registry says where its wheels are:
 # make install ROLE=agent PIP_FLAGS='--no-index --find-links DIR'

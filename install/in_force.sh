@@ -14,7 +14,8 @@ print(*sorted(jobs | set(found["unfinished"])), sep=", ")
 ' 2>/dev/null) || fail "$sodactl does not tell whether changes of jobs are in force; make install mends it"
 guests=$(echo "$left" | sed -n 1p | cut -c 1-60) left=$(echo "$left" | sed 1d)
 [ -z "$guests" ] || fail "guests run on GPUs of other jobs ($guests), which our prolog and epilog guard:" \
-    "wait until they have ended, or scontrol requeue them; then sodactl release-all"
+    "wait until they have ended, or scontrol requeue Incomplete JOB, named as here; then" \
+    "sodactl release-all"
 [ -z "$left" ] || fail "changes of jobs are in force (of $(echo "$left" | cut -c 1-60)):" \
     "sodactl release-all; where these SiteFactors are the site's own"
 status=0

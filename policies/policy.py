@@ -38,3 +38,13 @@ class DividesNodes(Policy, Protocol):
             shares: of the pools in force; empty without any.
         """
         ...
+
+
+@runtime_checkable
+class PreemptsByRank(Policy, Protocol):
+    """A policy by which running jobs that can checkpoint make way for waiting ones that rank before them."""
+
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Whether it does so with its present parameters."""
+        ...

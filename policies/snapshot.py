@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
@@ -162,6 +163,10 @@ class JobTable:
 
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
+    band: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Class of Slurm's own priority (:mod:`slurm_soda.policies.bands`): 0 goes first; empty: all jobs are in one."""
+    may_start: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """A waiting job may get places in this decision; empty: all jobs. One that may not would delay a better band."""
     overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """It has waited so long that no other job is lifted past it (:mod:`.engine.lift_bounds`); empty: no job has."""
     node_set: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -296,3 +301,5 @@ class ClusterSnapshot:
     """Divisions of partitions that are in force, and what is to be known of jobs that they concern."""
     tiers: Mapping[PartitionName, int] = field(default_factory=dict)
     """PriorityTier of partitions, as far as it was read: Slurm compares it before the priority."""
+    run_times: ExpectedRunTimes = field(default_factory=ExpectedRunTimes)
+    """What was learned of run times; ``jobs.remaining_s`` is one number of it."""

@@ -16,7 +16,7 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "", "cpus": 0, "memory_mib": 0, "time_limit_s": math.inf,
     "expected_s": None, "preemptible": True, "restart_s": 0.0, "user": "user", "partition": "main", "model": "",
-    "category": "", "batch_size": 0, "iterations": 0.0, "shares": True, "max_slowdown": math.inf,
+    "category": "", "qos": "", "batch_size": 0, "iterations": 0.0, "shares": True, "max_slowdown": math.inf,
 })  # fmt: skip
 
 
@@ -24,8 +24,8 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({
 class Workload:
     """Jobs by submission: row ``i`` is job ``i + 1`` to every policy, and ties go to the smaller row.
 
-    Coded columns (``user``, ``partition``, ``gpu_type``, ``model``, ``category``) are indices into the tuple of names of
-    the same word in the plural, -1 where the trace says nothing.
+    Coded columns (``user``, ``partition``, ``gpu_type``, ``model``, ``category``, ``qos``) are indices into the tuple of
+    names of the same word in the plural, -1 where the trace says nothing.
     """
 
     name: str
@@ -57,6 +57,8 @@ class Workload:
     model: IntColumn
     category: IntColumn
     """Kind of training as SODA sorts it: cv, nlp, speech, other; and ``inference``."""
+    qos: IntColumn
+    """Slurm's quality of service; index into :attr:`qos_names`."""
     batch_size: IntColumn
     """0: unknown."""
     iterations: FloatColumn
@@ -70,6 +72,7 @@ class Workload:
     gpu_types: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    qos_names: tuple[str, ...] = ()
     origin_s: float = 0.0
     """Unix time of second 0; 0 where the trace has a clock of its own."""
 
@@ -129,6 +132,7 @@ _DTYPES: Mapping[str, type] = MappingProxyType({
 })  # fmt: skip
 _CODED: Mapping[str, str] = MappingProxyType({
     "user": "users", "partition": "partitions", "gpu_type": "gpu_types", "model": "models", "category": "categories",
+    "qos": "qos_names",
 })  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from slurm_soda.daemon.store.kind_profiles import run_time_prediction_of
 from slurm_soda.daemon.store.manual_shares import manual_share_of
 from slurm_soda.daemon.store.progress import paces_of, progress_of
 from slurm_soda.daemon.store.shares import open_shares, shares_of
+from slurm_soda.daemon.store.start_forecasts import expected_start_of, score_of_intervals
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
@@ -39,6 +40,8 @@ from slurm_soda.daemon.store.tables.scheduling import (
     VainPreemption,
 )
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow, ShareRow
+from slurm_soda.daemon.store.tables.start_forecasts import ExpectedStart
+from slurm_soda.policies.expected_starts.calibration import IntervalScore
 
 OPERATOR = Viewer("")
 """Somebody from whom nothing is private."""
@@ -86,6 +89,8 @@ class StatusView:
     """Controllers whose sodads wait to take over, or waited when they last showed life."""
     shares: Mapping[str, int] = field(default_factory=dict)
     """Shares that are not over by phase."""
+    start_score: IntervalScore | None = None
+    """How right forecasts of starts were lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,10 @@ class JobDetailView:
     """What an admin wanted of it last, as a guest."""
     faults: Sequence[FaultOfJob] = ()
     """Under MPS, for which it does not share with some jobs; oldest first."""
+    expected_start: ExpectedStart | None = None
+    """Of one that waits."""
+    start_score: IntervalScore | None = None
+    """How right forecasts of starts were lately, of all jobs; ``None``: this one waits without any."""
 
 
 def daemon_is_alive(epoch: Epoch | None, now_s: float, interval_s: float) -> bool:
@@ -184,6 +193,7 @@ def status_view(
         nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
         standbys=queries.standbys(session),
         shares=dict(sorted(Counter(share.phase for share in open_shares(session)).items())),
+        start_score=score_of_intervals(session),
     )
 
 
@@ -217,6 +227,7 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
     waiting = [other for other in queries.live_job_summaries(session) if other.state == "PENDING"]
     paces = paces_of(session, job)
     before = [other for other in waiting if 0 <= other.position < own]
+    expected = expected_start_of(session, job.id)
     return JobDetailView(
         head=top,
         job=job,
@@ -236,6 +247,8 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         shares=shares_of(session, job.job_id, job.submit_s),
         manual_share=manual_share_of(session, job.job_id, job.submit_s),
         faults=faults_of(session, job),
+        expected_start=expected,
+        start_score=None if expected is None else score_of_intervals(session),
     )
 
 

@@ -128,7 +128,7 @@ class CycleRunner:
             state.shares.drop_over()
             self._requests.serve(effective.snapshot_request, snapshot, effective.policy, plan, mode=effective.mode)
             with watch("record.learn"):
-                observer.learn(state, slurm_state)
+                observer.learn(state, slurm_state, snapshot, plan)
             with watch("record.prune"):
                 self._recorder.pruner.step(self.settings.store.keep_days)
         self._recorder.note_success(watch, at)

@@ -10,9 +10,11 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.learning.start_forecasts import StartForecaster
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader, limit_partings
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 
@@ -23,6 +25,7 @@ class SnapshotReader:
         self._store, self._accounting_lookup = context.store, context.accounting_lookup
         self._slurm_reader = SlurmReader(context.client)
         self.run_time_predictor = RunTimePredictor(context.store)
+        self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
 
     def read(
@@ -99,8 +102,8 @@ class SnapshotReader:
             state.shares.unguarded = self.sharing.unguarded
             return state.shares.keep_apart(limit_partings(snapshot, refused, most))
 
-    def learn(self, state: DaemonState, slurm_state: SlurmState) -> None:
-        """Learn from jobs that ended."""
-        self.run_time_predictor.step(
-            Instant(slurm_state.now_s, slurm_state.steady_s), slurm_state.nodes, state.job_cache
-        )
+    def learn(self, state: DaemonState, slurm_state: SlurmState, snapshot: ClusterSnapshot, plan: Plan | None) -> None:
+        """Learn from jobs that ended, and forecast when those start that wait."""
+        at = Instant(slurm_state.now_s, slurm_state.steady_s)
+        self.run_time_predictor.step(at, slurm_state.nodes, state.job_cache)
+        self.start_forecaster.step(at, snapshot, plan, state.job_cache)

@@ -143,17 +143,21 @@ class RunTimePredictor:
             left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
         else:
             left_s = np.full(len(ids), np.nan)
+        by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
         self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None or told is not None:
                 predicted = predict_run_time_left(attained_s[at], math.inf, progress=told, iterations=work)
                 left_s[at] = left_s[at] if predicted is None else predicted.left.value
+                by_history[at] &= predicted is None
         # Each run has the whole limit for itself, although who was preempted goes on from its checkpoint.
         present_s = np.where(np.isnan(table.start_s), 0.0, now_s - table.start_s)
         left_s = np.minimum(left_s, np.maximum(table.time_limit_s - present_s, 1.0))
         self._forget(set(ids))
-        return replace(snapshot, jobs=table.with_columns(remaining_s=left_s))
+        expected = self.forecast.expected(numbers, attained_s)
+        expected = replace(expected, kind=np.where(by_history, expected.kind, -1))
+        return replace(snapshot, jobs=table.with_columns(remaining_s=left_s), run_times=expected)
 
     def _forget(self, listed: set[int]) -> None:
         if len(self._numbers) > 2 * len(listed) + 1000:

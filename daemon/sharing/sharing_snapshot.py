@@ -94,6 +94,7 @@ class SharingSnapshotReader:
         with self.store.read() as session:
             guards = read_node_guards(session, slurm_state.now_s)
         allocations = slurm_state.allocations
+        guards = guards.with_jobs(records, allocations)
         reading = DeviceReader(snapshot, records, slurm_state.nodes, allocations, settings.gres, guards)
         devices, guests = reading.find_devices(known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)

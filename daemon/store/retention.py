@@ -22,6 +22,7 @@ from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
 from slurm_soda.daemon.store.tables.sharing import FaultedPairRow, ManualShareRow, ShareRow
+from slurm_soda.daemon.store.tables.start_forecasts import StartForecastRow
 
 ROWS_AT_A_TIME = 500
 """Rows that are looked at, and perhaps deleted in one transaction: some 5 ms, in which others wait for the store."""
@@ -36,6 +37,7 @@ PRUNED_TABLES: Sequence[type[Any]] = (
     CpuMeasurementRow,
     JobProgressRow,
     JobPaceRow,
+    StartForecastRow,
 )
 """In the order in which they can be pruned: what is referred to comes after what refers to it."""
 
@@ -50,6 +52,7 @@ _TIMES: Mapping[type[Any], Any] = {
     CpuMeasurementRow: CpuMeasurementRow.at_s,
     JobProgressRow: JobProgressRow.at_s,
     JobPaceRow: JobPaceRow.at_s,
+    StartForecastRow: StartForecastRow.at_s,
 }
 
 

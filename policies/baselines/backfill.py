@@ -54,7 +54,7 @@ class Backfill:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, O(log m) in nodes for each start, and O(m log n) for each partition's reservation."""
         jobs = snapshot.jobs
-        ranked = rank_rows(find_rankable_rows(snapshot), jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(snapshot), jobs.submit_s)
         placing = PlacementPass(snapshot)
         turn_s = find_next_turn_s(snapshot.now_s, self.interval_s)
         if turn_s > snapshot.now_s:

@@ -48,7 +48,7 @@ class Drf:
         shares = DominantShares(snapshot, gpus_only=self.gpus_only)
         score = shares.of_users()[snapshot.jobs.user] if len(snapshot.jobs) else np.zeros(0)
         placing = PlacementPass(snapshot)
-        by_submission = rank_rows(find_rankable_rows(snapshot), snapshot.jobs.submit_s)
+        by_submission = rank_rows(snapshot.jobs, find_rankable_rows(snapshot), snapshot.jobs.submit_s)
         started = _fill(placing, by_submission, shares)
         return build_plan(
             placing,

@@ -30,7 +30,7 @@ class Fifo:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs plus O(log m) in nodes for each start."""
         jobs = snapshot.jobs
-        ranked = rank_rows(find_rankable_rows(snapshot), jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(snapshot), jobs.submit_s)
         placing = PlacementPass(snapshot)
         placing.start_fitting(ranked, skip=self.skip)
         return build_plan(placing, self.name, ranked, score=jobs.submit_s, score_name="submit_s")

@@ -37,6 +37,11 @@ class Gandiva:
     def name(self) -> str:
         return "gandiva"
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, then as :class:`.preemption.PreemptivePass`. Jobs without GPUs get what is left."""
         jobs, now_s = snapshot.jobs, snapshot.now_s
@@ -53,8 +58,8 @@ class Gandiva:
         newest_first = np.where(waits, jobs.submit_s, -jobs.start_s)
         keys = (in_line_since, waits, newest_first, np.where(waits, 0.0, jobs.executed_s))
         on_gpus, on_cpus = (
-            rank_rows(rows[jobs.gpus[rows] > 0], *keys),
-            rank_rows(rows[jobs.gpus[rows] == 0], jobs.submit_s),
+            rank_rows(jobs, rows[jobs.gpus[rows] > 0], *keys),
+            rank_rows(jobs, rows[jobs.gpus[rows] == 0], jobs.submit_s),
         )
         placing = PlacementPass(snapshot)
         preempts = PreemptivePass(placing, on_gpus, find_preemptible(snapshot, 0.0) & over).run()

@@ -28,7 +28,7 @@ class KelpFifo:
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As :meth:`.fifo.Fifo.decide`."""
         jobs = snapshot.jobs
-        ranked = rank_rows(find_rankable_rows(snapshot), jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(snapshot), jobs.submit_s)
         placing = PlacementPass(snapshot)
         placing.start_fitting(ranked, skip=False, apart=True)
         return build_plan(placing, self.name, ranked, score=jobs.submit_s, score_name="submit_s")

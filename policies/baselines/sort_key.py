@@ -57,6 +57,11 @@ class SortKeyPolicy:
     name: str
     min_run_s: float = 60.0
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return SORT_KEYS[self.name].preemptive
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place and, where the key says so, preempt."""
         key = SORT_KEYS[self.name]
@@ -69,14 +74,14 @@ class SortKeyPolicy:
         if key.preemptive:
             on_gpus = jobs.gpus[rows] > 0
             first, then = (
-                rank_rows(rows[on_gpus], score, jobs.submit_s),
-                rank_rows(rows[~on_gpus], score, jobs.submit_s),
+                rank_rows(jobs, rows[on_gpus], score, jobs.submit_s),
+                rank_rows(jobs, rows[~on_gpus], score, jobs.submit_s),
             )
             preempts = PreemptivePass(placing, first, find_preemptible(snapshot, self.min_run_s)).run()
             placing.start_fitting(then, skip=True)
             ranked = np.concatenate((first, then))
         else:
-            ranked = rank_rows(rows, score, jobs.submit_s)
+            ranked = rank_rows(jobs, rows, score, jobs.submit_s)
             placing.start_fitting(ranked, skip=True)
         next_event_s = INFINITY
         if key.preemptive:

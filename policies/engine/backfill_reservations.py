@@ -96,7 +96,12 @@ class ReservationCalendar:
         """
         times = np.unique(
             np.concatenate(
-                (self._ends, [end_s for end_s, _ in self._started], [item.end_s for item in self.reservations])
+                (
+                    [self._now_s],
+                    self._ends,
+                    [end_s for end_s, _ in self._started],
+                    [item.end_s for item in self.reservations],
+                )
             )
         )
         low, high = 0, len(times)

@@ -35,6 +35,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "skew": NEVER,
     "nice": 0,
     "may_preempt": True,
+    "band": 0,
+    "may_start": True,
     "overdue": False,
     "node_set": -1,
     "unknown_nodes": 0,

@@ -87,9 +87,10 @@ class PlacementPass:
             self.verdict[(self.verdict == JobVerdict.WAIT) & hopeless[self.demand.code]] = JobVerdict.TOO_LARGE
 
     def candidates(self, order: IntColumn) -> IntColumn:
-        """The rows of an order that wait and could run some day, in that order."""
+        """The rows of an order that wait, could run some day and may start now, in that order."""
+        may_start = self.snapshot.jobs.may_start
         rows: IntColumn = order[self.verdict[order] == JobVerdict.WAIT]
-        return rows
+        return rows[may_start[rows]] if len(may_start) else rows
 
     def pending(self, order: IntColumn) -> IntColumn:
         """The PENDING rows of an order, in that order."""

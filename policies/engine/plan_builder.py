@@ -7,7 +7,7 @@ import numpy as np
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobNotes, JobVerdict, Plan
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 
 def build_plan(
@@ -76,9 +76,12 @@ def build_plan(
     )
 
 
-def rank_rows(jobs_rows: IntColumn, *keys: FloatColumn | IntColumn | BoolColumn) -> IntColumn:
-    """Sort rows by keys, the first key first; rows are in job id order, so ties go to the smaller job id."""
-    return jobs_rows[np.lexsort([jobs_rows, *(key[jobs_rows] for key in reversed(keys))])]
+def rank_rows(jobs: JobTable, rows: IntColumn, *keys: FloatColumn | IntColumn | BoolColumn) -> IntColumn:
+    """Sort rows by band, then by a policy's keys, the first key first; rows are in job id order, so ties go to the smaller
+    job id.
+    """
+    before = (jobs.band,) if len(jobs.band) else ()
+    return rows[np.lexsort([rows, *(key[rows] for key in reversed((*before, *keys)))])]
 
 
 def find_rankable_rows(snapshot: ClusterSnapshot) -> IntColumn:

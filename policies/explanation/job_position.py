@@ -145,11 +145,8 @@ def _by_score(note: JobNote, _job: JobView, _policy: SortKeyPolicy | SharingSjf)
     return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
 
 
-def _by_priority(note: JobNote, job: JobView, policy: Multifactor) -> SentenceAndNumbers:
-    of_age = policy.weight_age * min(job.waited_s / policy.max_age_s, 1.0)
-    text = f"Its priority is {note.score:,.0f}, and the largest goes first"
-    parts = f"{of_age:,.0f} for {job.waited_s:,.0f} s of waiting, the rest for its user's fair share and for its size"
-    return f"{text}: {parts}.", {"priority_of_age": of_age}
+def _by_priority(note: JobNote, _job: JobView, _policy: Multifactor) -> SentenceAndNumbers:
+    return f"Its priority in Slurm is {note.score:,.0f}, without ours, and the largest goes first.", {}
 
 
 def _in_turn(_note: JobNote, job: JobView, policy: Gandiva) -> SentenceAndNumbers:

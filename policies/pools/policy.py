@@ -91,7 +91,7 @@ class _SnapshotDecision:
 
     def plan(self) -> Plan:
         jobs, placing = self._snapshot.jobs, self._placing
-        by_submission = rank_rows(find_rankable_rows(self._snapshot), jobs.submit_s)
+        by_submission = rank_rows(jobs, find_rankable_rows(self._snapshot), jobs.submit_s)
         self._hold()
         waiting = placing.candidates(by_submission)
         self._queue_jobs(waiting)

@@ -40,8 +40,10 @@ from slurm_soda.policies.sharing.parameters import (
     OJPAP,
     OJPP,
     SHARING_SJF_PARAMETERS,
+    SODA_PARAMETERS,
 )
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
+from slurm_soda.policies.sharing.soda.policy import SODA, Soda
 from slurm_soda.policies.sharing.srsf_share.policy import SRSF_SHARE, SrsfShare
 from slurm_soda.policies.tiresias.policy import Tiresias
 
@@ -80,7 +82,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
     ),
     PolicyEntry(
         "multifactor",
-        "by a weighted sum of age, fair share and size, with backfill; a usual Slurm site",
+        "by Slurm's own priority, with backfill: stock Slurm",
         "Slurm's priority/multifactor and sched/backfill",
         Multifactor,
         MULTIFACTOR,
@@ -190,6 +192,14 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "docs/policies/sjf-bsbf.md",
         SrsfShare,
         (MIN_RUN_S, CHANGE_S, CAUTION),
+    ),
+    PolicyEntry(
+        SODA,
+        "for a site that wants one policy: least expected service first, by what ended jobs taught; shares GPUs and "
+        "preempts where all jobs together end earlier by it",
+        "docs/policies/soda.md",
+        Soda,
+        SODA_PARAMETERS,
     ),
 )
 

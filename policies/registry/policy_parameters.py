@@ -9,7 +9,6 @@ import math
 
 from slurm_soda.policies.baselines.backfill import DEFAULT_DEPTH
 from slurm_soda.policies.baselines.gandiva import QUANTUM_S
-from slurm_soda.policies.baselines.multifactor import MAX_AGE_S
 from slurm_soda.policies.engine.run_time_estimates import ESTIMATES, LIMIT
 from slurm_soda.policies.pools.layout.shares_text import SHARES_FORMAT, parse_shares
 from slurm_soda.policies.pools.policy import MAX_ABORTS
@@ -128,30 +127,7 @@ BACKFILL_INTERVAL = Parameter(
 )
 BACKFILL = (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS, BACKFILL_WHOLE_NODES, BACKFILL_INTERVAL)
 
-MULTIFACTOR = (
-    Parameter("weight_age", 1000.0, "priority", "PriorityWeightAge", "a number from 0", number_from(0.0)),
-    Parameter("weight_fairshare", 10_000.0, "priority", "PriorityWeightFairshare", "a number from 0", number_from(0.0)),
-    Parameter("weight_size", 1000.0, "priority", "PriorityWeightJobSize", "a number from 0", number_from(0.0)),
-    Parameter(
-        "favor_small",
-        False,
-        "yes/no",
-        "small jobs get the larger size factor (PriorityFavorSmall)",
-        "true or false",
-        read_boolean,
-    ),
-    Parameter(
-        "max_age_s",
-        MAX_AGE_S,
-        "s",
-        "waiting longer does not count (PriorityMaxAge)",
-        "a number from 1",
-        number_from(1.0),
-    ),
-    ESTIMATE,
-    BACKFILL_DEPTH,
-    BACKFILL_RESERVATIONS,
-)
+MULTIFACTOR = (ESTIMATE, BACKFILL_DEPTH, BACKFILL_RESERVATIONS)
 
 POOLS = (
     Parameter(

@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import LearnedRunTime, RunTimeLearner
 from slurm_soda.policies.run_times.remaining_time_curve import BINS
@@ -44,6 +45,7 @@ class BatchRunTimePredictor:
     _by_owner: dict[str, int] = field(default_factory=dict)
     _total_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
     _error_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
+    _probability: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS)))
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -60,6 +62,7 @@ class BatchRunTimePredictor:
             if number >= len(self._total_s):
                 more = np.zeros((max(len(self._total_s), 64), BINS + 1))
                 self._total_s, self._error_s = np.vstack((self._total_s, more)), np.vstack((self._error_s, more))
+                self._probability = np.vstack((self._probability, more[:, :-1]))
             self._renew(number)
         return number
 
@@ -84,6 +87,11 @@ class BatchRunTimePredictor:
             self._renew(number)
         return left_by_curves(self._total_s[numbers], self._error_s[numbers], attained_s)
 
+    def expected(self, numbers: IntColumn, worked_s: FloatColumn) -> ExpectedRunTimes:
+        """The distributions behind :meth:`remaining`, of the same jobs."""
+        kinds, kind = np.unique(numbers, return_inverse=True)
+        return ExpectedRunTimes(self._probability[kinds], kind.astype(np.int64).ravel(), worked_s)
+
     def known(self, number: int) -> LearnedRunTime:
         """What is known of a kind."""
         if self._is_stale(number):
@@ -102,3 +110,4 @@ class BatchRunTimePredictor:
         kind.learnt = self.learner.known(kind.traits)
         kind.own, kind.everybody = self._by_owner.get(kind.traits.owner, 0), self.learner.learnt
         self._total_s[number], self._error_s[number] = kind.learnt.curve.total_s, kind.learnt.curve.error_s
+        self._probability[number] = kind.learnt.probability

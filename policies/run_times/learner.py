@@ -75,11 +75,13 @@ class LearnedRunTime:
 
     Attributes:
         curve: its run times.
+        probability: of each bin of them.
         group: the closest group that has seen any job.
         jobs: how many that group has seen.
     """
 
     curve: RemainingTimeCurve
+    probability: FloatColumn
     group: JobGroup
     jobs: int
 
@@ -142,7 +144,7 @@ class RunTimeLearner:
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
         """What jobs of these traits may be expected to run for; also where nothing was learned yet."""
         probability, closest, jobs = self.distribution(traits)
-        return LearnedRunTime(RemainingTimeCurve.of(probability), closest, jobs)
+        return LearnedRunTime(RemainingTimeCurve.of(probability), probability, closest, jobs)
 
     def distribution(self, traits: SubmissionTraits) -> tuple[FloatColumn, JobGroup, int]:
         """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""

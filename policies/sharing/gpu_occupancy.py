@@ -61,6 +61,10 @@ class GpuOccupancy:
         lists = sorted((len(empty), node) for node, empty in self._empty.items() if empty and nodes[node])
         return [device for _, node in lists for device in reversed(self._empty[node])]
 
+    def free_on(self, node: int) -> list[int]:
+        """Devices of one node that nobody holds, in the order in which :meth:`take_empty` gives them."""
+        return self._empty.get(node, [])[::-1]
+
     def take_empty(self, pieces: Iterable[NodeAllocation]) -> tuple[int, ...]:
         """Give a job empty devices of these nodes, as many as its pieces say; the room is to be held apart."""
         devices = [self._empty[piece.node].pop() for piece in pieces for _ in range(piece.gpus)]

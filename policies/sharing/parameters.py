@@ -167,3 +167,15 @@ def _below_one(value: float) -> float:
     if value >= 1.0:
         raise ValueError(value)
     return value
+
+
+SODA_PARAMETERS = (
+    Parameter(
+        "change_s",
+        60.0,
+        "s",
+        "what a preemption costs on each GPU: to save, to start again, and work since the last checkpoint",
+        "a finite number from 0",
+        finite_from(0.0),
+    ),
+)

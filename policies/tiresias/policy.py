@@ -55,6 +55,11 @@ class Tiresias:
     samples_gpu_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     packlimit: float = float("inf")
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """Order, place, preempt. GPU jobs take their turn first, jobs without GPUs get what is left."""
         jobs = snapshot.jobs
@@ -131,7 +136,7 @@ class Tiresias:
             SUBMIT: [],
         }[self.within_queue]
         keys = [queue, *([] if index is None else [-index]), *within, jobs.submit_s]
-        return rank_rows(rows[on_gpus], *keys), rank_rows(rows[~on_gpus], jobs.submit_s)
+        return rank_rows(jobs, rows[on_gpus], *keys), rank_rows(jobs, rows[~on_gpus], jobs.submit_s)
 
 
 def _first_start(jobs: JobTable, now_s: float) -> FloatColumn:

@@ -11,6 +11,7 @@ from slurm_soda.simulator.engine.deciders.choice import choose_decider
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
 
@@ -26,6 +27,7 @@ def simulate(
     engine: str = "auto",
     agents: RuntimeEffects | None = None,
     max_preemptions: int = 0,
+    site: SiteDescription | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
@@ -40,6 +42,7 @@ def simulate(
         engine: one of :data:`~slurm_soda.simulator.engine.deciders.choice.ENGINES`.
         agents: what happens on the nodes to this workload: cores, neighbours, and who adjusts them; used for one run.
         max_preemptions: a job that was preempted so often is not preempted any more; 0: no bound.
+        site: what its Slurm knows of users; by default all are equal.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
@@ -60,6 +63,7 @@ def simulate(
         speeds=speed is not None,
         adjusted=agents is not None,
         max_preemptions=max_preemptions,
+        site=site,
     )
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

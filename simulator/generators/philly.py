@@ -81,12 +81,24 @@ def draw_month(rng: np.random.Generator, jobs: int, load_ratio: float, name: str
 
 def _sessions(rng: np.random.Generator, jobs: int, horizon_s: float) -> tuple[IntColumn, FloatColumn]:
     """The session of each job and its time, in the order of sessions."""
-    power = SESSION_SCALE * (1.0 - rng.random(jobs)) ** (-1.0 / SESSION_TAIL)
-    lengths = np.ceil(np.clip(power, 1.0, SESSION_MOST)).astype(np.int64)
-    count = int(np.searchsorted(np.cumsum(lengths), jobs)) + 1
-    session = np.repeat(np.arange(count, dtype=np.int64), lengths[:count])[:jobs]
-    is_first = np.concatenate(([True], session[1:] != session[:-1]))
-    gaps_s = np.where(is_first, 0.0, rng.exponential(SESSION_GAP_S, jobs))
-    since_s = np.cumsum(gaps_s)
+    session = draw_sessions(rng, jobs, SESSION_MOST)
+    clock_s, first_s = draw_session_times(rng, session)
+    count = int(session[-1]) + 1
     begins_s = rng.permutation(draw_arrivals(rng, count, weekly_rates(PEAK_HOUR, AMPLITUDE, DAY_FACTORS), horizon_s))
-    return session, np.floor(begins_s[session] + since_s - since_s[is_first][session])
+    return session, np.floor(begins_s[session] + clock_s - first_s)
+
+
+def draw_sessions(rng: np.random.Generator, jobs: int, most: int) -> IntColumn:
+    """The session of each job, ascending from 0; none has more than ``most`` jobs."""
+    power = SESSION_SCALE * (1.0 - rng.random(jobs)) ** (-1.0 / SESSION_TAIL)
+    lengths = np.ceil(np.clip(power, 1.0, most)).astype(np.int64)
+    count = int(np.searchsorted(np.cumsum(lengths), jobs)) + 1
+    return np.repeat(np.arange(count, dtype=np.int64), lengths[:count])[:jobs]
+
+
+def draw_session_times(rng: np.random.Generator, session: IntColumn) -> tuple[FloatColumn, FloatColumn]:
+    """When each job of a session comes, and when its first one came, on a clock on which sessions follow each other."""
+    is_first = np.concatenate(([True], session[1:] != session[:-1]))
+    gaps_s = np.where(is_first, 0.0, rng.exponential(SESSION_GAP_S, len(session)))
+    clock_s: FloatColumn = np.cumsum(gaps_s)
+    return clock_s, clock_s[is_first][session]

@@ -16,6 +16,8 @@ from slurm_soda.policies.registry.named import find_named, names_of, read_values
 from slurm_soda.policies.registry.parameters import Parameter
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators import philly, soda, tiresias_mix
+from slurm_soda.simulator.generators.families import sites
+from slurm_soda.simulator.generators.families.family import WorkloadFamily
 from slurm_soda.simulator.workload import Workload
 
 MOST_JOBS = 10_000_000
@@ -25,7 +27,7 @@ class DrawWorkload(Protocol):
     """Draws a workload; the same state of ``rng`` gives the same one, to the bit."""
 
     def __call__(self, rng: np.random.Generator, jobs: int, load_ratio: float, name: str) -> Workload:
-        """Return so many jobs that arrive ``load_ratio`` times as fast as they do by default."""
+        """Return so many jobs; ``load_ratio`` means what the generator's parameter of that name says."""
         ...
 
 
@@ -54,6 +56,15 @@ def _load(value: Any) -> float:
 LOAD_RATIO = Parameter(
     "load_ratio", 1.0, "ratio", "jobs arrive this many times as fast", "a number from 0.001 to 1000", _load
 )
+FAMILY_LOAD = Parameter(
+    "load_ratio", 0.9, "ratio", "GPU time of the jobs over that of the family's cluster while they arrive",
+    "a number from 0.001 to 1000", _load,
+)  # fmt: skip
+
+
+def _family(name: str, summary: str, source: str, jobs: int, family: WorkloadFamily) -> WorkloadGenerator:
+    return WorkloadGenerator(name, summary, source, family.cluster, jobs, family.draw, (FAMILY_LOAD,))
+
 
 GENERATORS: tuple[WorkloadGenerator, ...] = (
     WorkloadGenerator(
@@ -92,6 +103,36 @@ GENERATORS: tuple[WorkloadGenerator, ...] = (
         soda.draw_month,
         (LOAD_RATIO,),
     ),
+    _family(
+        "like-philly",
+        "after Philly: sweeps and a heavy tail, with users and time limits",
+        "msr-fiddle/philly-traces (CC-BY-4.0)",
+        1_200,
+        sites.PHILLY,
+    ),
+    _family(
+        "like-pollux",
+        "after Pollux' mix: six models, each with its sizes",
+        "petuum/adaptdl, osdi21-artifact (Apache-2.0)",
+        400,
+        sites.POLLUX,
+    ),
+    _family(
+        "like-gavel",
+        "after Gavel: its kinds of jobs, half an hour to a week",
+        "stanford-futuredata/gavel (MIT); Gavel, OSDI 2020",
+        300,
+        sites.GAVEL,
+    ),
+    _family(
+        "like-soda",
+        "after SODA's month, on 8 nodes: CPU, training and inference jobs",
+        "SODA, Sections III, IV-E and VI",
+        1_000,
+        sites.SODA,
+    ),
+    _family("lab", "a small lab: trials by the minute, trainings by the day", "our choice", 500, sites.LAB),
+    _family("day-night", "a site that is full by day and drains by night", "our choice", 700, sites.DAY_AND_NIGHT),
 )
 
 

@@ -51,8 +51,10 @@ class PolicyWithPredictions:
             self._forecast.ended(self._traits[row], float(self._run_s[row]))
         self._present = rows
         left_s = snapshot.jobs.remaining_s
-        told_s = self._remaining_s(rows, left_s)
-        predicted = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s))
+        attained_s = np.maximum(self._run_s[rows] - left_s, 0.0)
+        told_s = self._remaining_s(rows, attained_s)
+        run_times = self._forecast.expected(self._kind[rows], attained_s)
+        predicted = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s), run_times=run_times)
         if isinstance(predicted, SharingSnapshot):  # iterations would reveal the time left
             with np.errstate(divide="ignore", invalid="ignore"):
                 iterations = predicted.sharing.iterations * (told_s / left_s)
@@ -75,11 +77,10 @@ class PolicyWithPredictions:
         left_s = np.maximum(jobs.remaining_s[runs & (jobs.gpus > 0)], _LEAST_STEP_S)
         return replace(plan, next_event_s=min(plan.next_event_s, snapshot.now_s + float(left_s.min(initial=np.inf))))
 
-    def _remaining_s(self, rows: IntColumn, left_s: FloatColumn) -> FloatColumn:
+    def _remaining_s(self, rows: IntColumn, attained_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
-        attained_s = np.maximum(self._run_s[rows] - left_s, 0.0)
         predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
         told_s = self._standing.remaining(rows, attained_s, predicted_s)
         capped: FloatColumn = np.fmin(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))

@@ -30,6 +30,7 @@ from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.predicted_run_times import with_predicted_run_times
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.core_speed import load_core_curves
 from slurm_soda.simulator.workload import Workload
 
@@ -83,6 +84,8 @@ class Scenario:
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
+    site: SiteDescription = field(default_factory=SiteDescription)
+    """What the site's Slurm knows of users, QOS and partitions."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
@@ -157,6 +160,7 @@ class Scenario:
                 costs=self.costs,
                 speed=speed,
                 max_preemptions=self.max_preemptions,
+                site=self.site,
                 progress=progress,
             )
         return simulate(
@@ -169,6 +173,7 @@ class Scenario:
             placement=self.placement,
             agents=self._agents(rules),
             max_preemptions=self.max_preemptions,
+            site=self.site,
             progress=progress,
         )
 

@@ -13,13 +13,15 @@ from slurm_soda.policies.session.ranking import JobStart, SessionJob, StartsOnly
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
 from slurm_soda.policies.sharing.engine.plan_check import SharingPlanError, check_sharing_plan
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
+from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingJobs, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
 
 
@@ -40,13 +42,14 @@ class SharingDecider(SnapshotDecider):
         most: int,
         at_once: bool,
         max_preemptions: int = 0,
+        site: SiteDescription | None = None,
     ) -> None:
         """A policy that puts at most so many jobs onto one GPU.
 
         ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
         ``max_preemptions``: of one job, 0: any number.
         """
-        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions)
+        super().__init__(policy, workload, cluster, at_once=at_once, max_preemptions=max_preemptions, site=site)
         self._slowdowns, self._held, self._observed = slowdowns, slowdowns.devices, slowdowns.observed
         self._kinds = together.kinds
         self._most = most
@@ -105,6 +108,7 @@ class SharingDecider(SnapshotDecider):
     def follow(self, plan: Plan, snapshot: ClusterSnapshot) -> tuple[list[SessionJob], list[JobStart]]:
         assert isinstance(snapshot, SharingSnapshot)
         preempts, starts = super().follow(plan, snapshot)
+        starts = self._without_occupied(plan, snapshot, starts)
         freed = [piece for job in preempts for piece in job.pieces] if self._at_once else None
         label = self._workload.label
         try:
@@ -128,6 +132,14 @@ class SharingDecider(SnapshotDecider):
             if preempt.parted_from:
                 self._slowdowns.part(preempt.job_id - 1, preempt.parted_from)
         return preempts, starts
+
+    def _without_occupied(self, plan: Plan, snapshot: SharingSnapshot, starts: list[JobStart]) -> list[JobStart]:
+        """Without those whose GPUs a job still holds that is leaving: a revoked guest, for some tenths of a second."""
+        leaving = np.flatnonzero(snapshot.jobs.state == JobState.COMPLETING).tolist()
+        if not leaving or not isinstance(plan, SharingPlan):
+            return starts
+        held = {device for row in leaving for device in snapshot.devices.of(row).tolist()}
+        return [start for start in starts if held.isdisjoint(plan.devices.get(start[0].job_id, ()))]
 
     def _snapshot(self, now_s: float) -> SharingSnapshot:
         snapshot, rows = super()._snapshot(now_s), np.array(self._present, dtype=np.int64)

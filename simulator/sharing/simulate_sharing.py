@@ -16,6 +16,7 @@ from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
 from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
 
@@ -30,6 +31,7 @@ def simulate_sharing(
     costs: Costs | None = None,
     speed: SpeedModel | None = None,
     max_preemptions: int = 0,
+    site: SiteDescription | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
@@ -56,7 +58,7 @@ def simulate_sharing(
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions}
+    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
     decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)

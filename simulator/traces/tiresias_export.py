@@ -25,8 +25,14 @@ _UNSAID = {
     "shares": True,
     "max_slowdown": np.inf,
 }
-_PLURALS = {"user": "users", "partition": "partitions", "gpu_type": "gpu_types", "category": "categories"}
-_UNSAID_TEXTS = {"user": ("user",), "partition": ("main",), "gpu_type": (), "category": ()}
+_PLURALS = {
+    "user": "users",
+    "partition": "partitions",
+    "gpu_type": "gpu_types",
+    "category": "categories",
+    "qos": "qos_names",
+}
+_UNSAID_TEXTS = {"user": ("user",), "partition": ("main",), "gpu_type": (), "category": (), "qos": ()}
 
 
 def write_tiresias_csv(workload: Workload, path: Path) -> None:

@@ -174,8 +174,8 @@ def _checkpoints(found: WhatIfAnswer) -> str:
             " the gain comes as far as users say so."
         )
     return (
-        f"{int((~able).sum()):,} of {len(able):,} jobs did not say that they can checkpoint (--soda-checkpoint) and are"
-        " never preempted here."
+        f"{int((~able).sum()):,} of {len(able):,} jobs cannot checkpoint (--soda-checkpoint) and are never preempted"
+        " here."
     )
 
 

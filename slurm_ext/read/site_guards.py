@@ -9,7 +9,17 @@ from pathlib import Path
 
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
 
-_CALLS = tuple(re.compile(rf"^(?![ \t]*--).*\bsoda\.{name}[ \t]*\(", re.M) for name in ("submit", "modify"))
+_CALLS = tuple(re.compile(rf"\bsoda\.{name}[ \t]*\(") for name in ("submit", "modify"))
+_LUA_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|--\[(=*)\[.*?(?:\]\2\]|\Z)|--[^\n]*""", re.S)
+"""A comment of lua, of a line or of several; or a string, which is none."""
+_COMMENT = re.compile(rb"(?:^|(?<=[\s;&|(]))#.*")
+"""Of a shell, and of most languages in which hooks are written."""
+_RUNS_OURS = {
+    "Prolog": re.compile(rb"libexec/prolog(?![\w.-])|slurm_soda\.prolog\.main"),
+    "Epilog": re.compile(rb"libexec/epilog(?![\w.-])|slurm_soda\.epilog\.main"),
+    "EpilogSlurmctld": re.compile(rb"libexec/epilogctld(?![\w.-])|/run/slurm-soda\}/wake"),
+}
+"""By key of slurm.conf: a call of our hook, or what only our own does."""
 _MOST_BYTES = 65_536
 
 
@@ -33,7 +43,8 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
         if not our_scripts(config, key):
             told = f"{key}={', '.join(list_config_values(config, key)) or '(null)'} does not run slurm-soda's {script}"
             remedy = (
-                f"set {key}=/opt/slurm-soda/libexec/{script}, or a script that calls it and lies on this machine too"
+                f"set {key}=/opt/slurm-soda/libexec/{script}, or a script that calls it by its path and lies on this "
+                "machine too"
             )
             yield MissingGuard("prolog/epilog", told, remedy)
     plugins = config.get("JobSubmitPlugins", "(null)")
@@ -44,18 +55,38 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
         yield MissingGuard("guard", f"JobSubmitPlugins={plugins}", remedy)
         return
     script_path = Path(config.get("SLURM_CONF", "/etc/slurm/slurm.conf")).with_name("job_submit.lua")
-    text = beginning(script_path).decode("utf-8", "surrogateescape")
+    text = lua_code(beginning(script_path).decode("utf-8", "surrogateescape"))
     # One that cannot be read here is on another machine: only doctor, there, can tell.
     if text and not all(call.search(text) for call in _CALLS):
         yield MissingGuard("guard", f"{script_path} does not call soda.submit and soda.modify", remedy)
 
 
 def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
-    """Values of this key that run ours. A site's own script, or a directory of them, may call it: its name says nothing."""
-    paths = list_config_values(config, key)
-    return [
-        path for path in paths if "soda" in path or any(b"soda" in beginning(file) for file in files_of(Path(path)))
-    ]
+    """Values of this key that run ours: our script, a link to it or a copy, and a site's own, or one of a directory, that
+    calls it. What cannot be read here is judged by its name.
+    """
+    return [path for path in list_config_values(config, key) if _runs_ours(path, key)]
+
+
+def _runs_ours(path: str, key: str) -> bool:
+    texts = [beginning(file) for file in files_of(Path(path))]
+    return any(_calls_ours(text, key) for text in texts) if any(texts) else "soda" in path
+
+
+def _calls_ours(text: bytes, key: str) -> bool:
+    """A line that is no comment calls ours, before the script ends for certain: an ``exit`` that is not indented."""
+    for line in text.splitlines():
+        code = _COMMENT.sub(b"", line)
+        if _RUNS_OURS[key].search(code):
+            return True
+        if code.startswith(b"exit"):
+            return False
+    return False
+
+
+def lua_code(text: str) -> str:
+    """A script of lua without its comments."""
+    return _LUA_COMMENT.sub(lambda found: found[1] or "", text)
 
 
 def files_of(path: Path) -> list[Path]:

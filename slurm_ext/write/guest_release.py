@@ -21,13 +21,14 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange, restore_change
 _SHARED = re.compile(r"(?:^|,)gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]*):g[0-9]+:1(?=,|$)")
 
 
-def running_guests(jobs: Sequence[SlurmJob]) -> list[int]:
-    """Jobs that are on GPUs of others now, as nothing can be restored before they wait again.
+def running_guests(jobs: Sequence[SlurmJob]) -> list[str]:
+    """Jobs that are on GPUs of others now, as nothing can be restored before they wait again: by their
+    :attr:`~.SlurmJob.address`, as the id of an array's last task is the array's.
 
     Without the hooks on the nodes nobody would send them away when their hosts end, nor keep others off their GPUs.
     """
     present = (job for job in jobs if job.state not in ENDED_STATES | {"PENDING"})
-    return [job.job_id for job in present if _as_guest(job)[0].shared_gpus]
+    return [job.address for job in present if _as_guest(job)[0].shared_gpus]
 
 
 def guest_release_changes(

@@ -9,13 +9,14 @@ from statistics import median
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.sharing.node_guards import read_node_guards
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
-from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.errors import SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id
 from slurm_soda.sodactl import output
@@ -180,7 +181,15 @@ def _check_walls(session: Session, site: SiteAccess, nodes_text: str) -> Iterato
     """Nothing where nothing is to be shared, or nobody takes reports."""
     sharing = site.settings.sharing
     if sharing.partitions and is_daemon_alive(session, queries.latest_epoch(session), site):
-        yield check_walls_on_nodes(session, sharing.gres, nodes_text, site.now_s())
+        guards = read_node_guards(session, site.now_s())
+        with suppress(SlurmError):  # the nodes' own words are left
+            client = site.slurm()
+            records = client.jobs()
+            on_gpus = [record.job_id for record in records if record.state == "RUNNING" and record.gpus]
+            told = client.allocations(on_gpus) if on_gpus else {}
+            held = {job_id: found for job_id, found in told.items() if not isinstance(found, SlurmReplyError)}
+            guards = guards.with_jobs(records, held)
+        yield check_walls_on_nodes(guards, sharing.gres, nodes_text)
 
 
 def _check_reports(session: Session, site: SiteAccess, gpu_nodes: Sequence[str]) -> CheckResult:

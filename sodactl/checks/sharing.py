@@ -9,14 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy.orm import Session
-
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
-from slurm_soda.daemon.sharing.node_guards import UNTOLD, read_node_guards
+from slurm_soda.daemon.sharing.node_guards import UNTOLD, NodeGuards
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import SlurmPartition
-from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
+from slurm_soda.slurm_ext.read.site_guards import list_missing_guards, lua_code
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, slurm_user_id
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe
@@ -29,9 +27,9 @@ SPARE_S = 40
 _FIRST_RELEASE = (23, 11)
 """Slurm gives Extra to Prolog and Epilog."""
 _NO_TIMEOUT = 65534
-_RETURNED = re.compile(r"^(?![ \t]*--).*(?:return|=)[ \t]+soda\.modify[ \t]*\(", re.M)
-_UID_GIVEN = re.compile(r"^(?![ \t]*--).*(?:return|=)[ \t]+soda\.submit[ \t]*\([^,()]+,[^,()]+,[^,()]+\)", re.M)
-_REFUSES = re.compile(r"^(?![ \t]*--).*return[ \t]+slurm\.ERROR", re.M)
+_RETURNED = re.compile(r"(?:return|=)[ \t]+soda\.modify[ \t]*\(")
+_UID_GIVEN = re.compile(r"(?:return|=)[ \t]+soda\.submit[ \t]*\([^,()]+,[^,()]+,[^,()]+\)")
+_REFUSES = re.compile(r"return[ \t]+slurm\.ERROR")
 
 
 def check_sharing(
@@ -200,9 +198,9 @@ def _walls(config: SlurmConfig) -> Iterator[CheckResult]:
         yield _result("hooks", "fail", f"{' and '.join(old)} know no guests", remedy)
 
 
-def check_walls_on_nodes(session: Session, gres: str, nodes_text: str, now_s: float) -> CheckResult:
-    """Agents of all nodes whose GPUs can be shared say that the hooks there can keep others off them."""
-    walls = read_node_guards(session, now_s).walls
+def check_walls_on_nodes(guards: NodeGuards, gres: str, nodes_text: str) -> CheckResult:
+    """Agents of all nodes whose GPUs can be shared say that the hooks there can keep others off them, and jobs show it."""
+    walls = guards.walls
     nodes = [name for name, text in parse_node_gres(nodes_text) if f"{gres}:" in text]
     wrong = {name: walls[name].fault if name in walls else UNTOLD for name in nodes}
     told = [f"{name}: {fault}" for name, fault in wrong.items() if fault]
@@ -243,7 +241,7 @@ def check_guard(
             "guard of sbatch", state, f"nobody may ask for {gres}" if refused else said or "no answer", remedy
         )
     try:
-        text = script.read_text("utf-8", "surrogateescape")
+        text = lua_code(script.read_text("utf-8", "surrogateescape"))
     except OSError as error:
         yield _result("guard of changes", "skip", f"{script}: {error.strerror}", "look on the machine of slurmctld")
         return

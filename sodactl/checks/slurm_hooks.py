@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_soda.slurm_ext.read.site_guards import beginning, files_of, our_scripts
+from slurm_soda.slurm_ext.read.site_guards import beginning, files_of, lua_code, our_scripts
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, runs_slurmctld
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 
@@ -81,15 +81,15 @@ def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:
         missing = isinstance(error, FileNotFoundError) and runs_slurmctld(config, host)
         elsewhere = CheckResult("job_submit", "skip", f"{path}: {error.strerror}", "look on the machine of slurmctld")
         return _script_missing(path) if missing else elsewhere
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    if not any(LUA_MODULE in line for line in lines):
+    code = lua_code(text)
+    if LUA_MODULE not in code:
         return CheckResult(
             "job_submit",
             "fail",
             f"{path} does not include {LUA_MODULE}",
             f"add pcall(dofile, '{INSTALL_DIR}/lib/{LUA_MODULE}')",
         )
-    included = _INCLUDED.search("\n".join(lines))
+    included = _INCLUDED.search(code)
     folder = Path(included[1]) if included else None
     absent = [name for name in (LUA_MODULE, *LUA_PARTS) if folder and not _is_there(folder / name, 1)]
     if absent:
@@ -99,7 +99,7 @@ def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:
             f"{folder} has no {', '.join(absent)}: jobs are taken without hints",
             f"install slurm-soda on the controller again, then touch {path}",
         )
-    if found := _UNPROTECTED.search("\n".join(lines)):
+    if found := _UNPROTECTED.search(code):
         return CheckResult(
             "job_submit",
             "warn",

@@ -113,8 +113,8 @@ class _Run:
     dry_run: bool
     read_store: Store | None = None
     """``None`` where it cannot be read."""
-    guests: Sequence[int] = ()
-    """Jobs that ran on GPUs of others when Slurm was read last."""
+    guests: Sequence[str] = ()
+    """Addresses of jobs that ran on GPUs of others when Slurm was read last."""
     _results: dict[tuple[int, str, tuple[tuple[str, str], ...]], JobChangeResult] = field(default_factory=dict)
     """By job, kind and fields; of several tries the last."""
 
@@ -261,8 +261,8 @@ def _draw(document: Document) -> None:
     if guests := document["running_guests"]:
         output.warn(
             f"running on GPUs of other jobs: {output.format_first(guests)}. Leave prolog and epilog where they are until "
-            "these have ended, or wait again (`scontrol requeue JOB`); then run this again: only then they get their own "
-            "requests"
+            "these have ended, or wait again (`scontrol requeue Incomplete JOB`, with JOB as it is named here); then run "
+            "this again: only then they get their own requests"
         )
     if document["mode_set"]:
         output.print_line("mode observe: sodad will change nothing more")

@@ -49,6 +49,8 @@ _NEVER_CHANGED = (
     "(`sodactl doctor` tells of them)"
 )
 
+_NEVER_RAN = "no sodad has ever run with this store"
+
 _REASON = "release-lifts: sodad shows no life"
 
 
@@ -228,7 +230,7 @@ class _Release:
 def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> tuple[_Release | None, str]:
     """Take the right to send from every sodad; or why there is nothing to do, or only for guests."""
     warnings: list[str] = []
-    leaving, now_s, alive, settled = False, site.now_s(), "no sodad has ever run with this store", ""
+    leaving, now_s, alive, settled = False, site.now_s(), _NEVER_RAN, ""
 
     def nothing_to_do(last: Epoch) -> bool:
         nonlocal alive, settled
@@ -244,10 +246,13 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> tuple[_
         with store.read() as session:
             now_s = store_now_s(session, now_s)
             leaving = may_lack_requeue(session, since_s=now_s - WATCH_S, now_s=now_s)
-            if unless_alive and not leaving and queries.newest_order(session) is None:
-                return None, _NEVER_CHANGED
+            unchanged = unless_alive and not leaving and queries.newest_order(session) is None
+            last = queries.latest_epoch(session) if unchanged else None
         if unless_alive and (seen := watched_heartbeat(store, site, now_s)):
             return None, seen
+        if unchanged:  # the store may be new, or an older one: guests are told by Slurm alone
+            seen = "" if last is None else fresh_heartbeat(last, site, now_s)
+            return (None, seen) if seen else (_Release(site, site.slurm(), store, None, warnings), _NEVER_CHANGED)
         epoch = supersede_daemon(
             store,
             host=site.context.host(),
@@ -261,7 +266,9 @@ def _begin(stack: ExitStack, site: SiteAccess, *, unless_alive: bool) -> tuple[_
             return None, seen
         return _Release(site, site.slurm(), None, None, warnings), ""
     if epoch is None and unless_alive and not settled:
-        return None, alive
+        if alive != _NEVER_RAN:
+            return None, alive
+        settled = _NEVER_RAN
     return _Release(site, site.slurm(), store, epoch, warnings), settled
 
 

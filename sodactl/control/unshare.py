@@ -121,7 +121,7 @@ def _cannot_save(record: SlurmJob, lost_s: float | None) -> ShareObjection:
     loses = f", and it loses {output.format_duration(lost_s)} of work" if lost_s else ""
     return ShareObjection(
         why,
-        f"scontrol requeue {record.job_id} sends it back all the same{loses}; or let it be until its host ends",
+        f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}; or let it be until its host ends",
         forbids=True,
     )
 

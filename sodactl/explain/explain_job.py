@@ -43,8 +43,8 @@ _TABLE_ROWS = 20
 def explain(site: SiteAccess, *, as_json: bool, job_id: int, other_id: int | None) -> None:
     """Why a job waits, or what happened to it.
 
-    Shows what Slurm says, what the policy wants and by which numbers, what the job waits for, its runs, and every change
-    that slurm-soda made to it, with reason and outcome.
+    Shows what Slurm says, what the policy wants and by which numbers, what the job waits for and when it is expected to
+    start, its runs, and every change that slurm-soda made to it, with reason and outcome.
 
     With --with: what is known about two jobs, how much they would slow each other down on one GPU, and whether they would
     end earlier together than one after the other. Nothing is changed.
@@ -141,6 +141,7 @@ def _document(
         "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.until_s),
         "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},
         "reasons": [*job_reasons.list_job_reasons(known), *_pair_sentences(view, pairs)],
+        "expected_start": known.start.numbers or None,
         "run_time": known.run_time.numbers or None,
         "runs": [_run_keys(run) for run in view.runs],
         "used": None if job is None else asdict(job_usage_totals(job, view.usage)),

@@ -24,6 +24,7 @@ from slurm_soda.sodactl.explain.cpu_fit_reasons import explain_cores
 from slurm_soda.sodactl.explain.progress_reasons import explain_progress
 from slurm_soda.sodactl.explain.run_time_reasons import expected_run_time, explain_run_time
 from slurm_soda.sodactl.explain.share_reasons import list_fault_reasons, list_share_reasons
+from slurm_soda.sodactl.explain.start_reasons import explain_expected_start
 
 _SLURM_REASON_TEXTS: Mapping[str, str] = {
     "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
@@ -53,6 +54,12 @@ class JobFacts:
     def run_time(self) -> Explanation:
         """Of its run time."""
         return explain_run_time(expected_run_time(self.view.run_time, self.view.runs, self.until_s), ended=self.ended)
+
+    @property
+    def start(self) -> Explanation:
+        """Of its expected start."""
+        waits = not self.ended and (self.record is None or self.record.state == "PENDING")
+        return explain_expected_start(self.view, self.now_s) if waits else Explanation()
 
     @property
     def progress(self) -> Explanation:
@@ -89,6 +96,7 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
         yield "sodad has not seen it yet; it looks every few seconds while it runs."
         return
     yield from _policy_reasons(job, known)
+    yield from known.start.sentences
     yield from list_share_reasons(view, record, known.now_s)
     yield from list_fault_reasons(job.job_id, view.faults)
     yield from _preemption_reasons(view.preemptions)
@@ -128,7 +136,7 @@ def _ended_while_preempted(known: JobFacts, last: Preemption, state: str) -> Ite
         yield "It saved its state to give way; sodad requeues it."
         return
     again = (
-        f"`scontrol requeue {last.job_id}`, while Slurm lists it (MinJobAge)"
+        f"`scontrol requeue {record.address}`, while Slurm lists it (MinJobAge)"
         if record is not None
         else "submit it again"
     )

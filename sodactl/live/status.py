@@ -14,6 +14,7 @@ from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.explain.start_reasons import describe_score, score_text
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
@@ -77,6 +78,7 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
         },
         "preemptions": [_preemption(entry, now_s) for entry in known.preemptions],
         "shares": dict(known.shares),
+        "expected_starts": describe_score(known.start_score),
         "changes_last_hour": dict(known.changes),
         "nodes": [_node(node, now_s) for node in known.nodes],
         "private": [word for word in known.head.private if word in _SHOWN_OF_OTHERS],
@@ -219,6 +221,7 @@ def _draw(document: Document) -> None:
             ("jobs", _counts(document["jobs"]["states"]) or "none"),
             *((f"queue {queue}", _counts(counts)) for queue, counts in document["jobs"]["queues"].items()),
             *([("guests", _counts(document["shares"]))] if document["shares"] else []),
+            *_start_line(document["expected_starts"]),
             ("changes, last hour", _counts(document["changes_last_hour"]) or "none"),
             ("agents", _agents_line(document["nodes"])),
             *_privacy_line(document["private"]),
@@ -280,6 +283,10 @@ def _agents_line(nodes: Sequence[Document]) -> str:
     silent = sum(node["silent"] for node in nodes)
     faulty = sum(bool(node["faults"]) for node in nodes)
     return f"{len(nodes)} seen, {silent} silent, {faulty} with faults" if nodes else "none has reported yet"
+
+
+def _start_line(score: Document | None) -> list[tuple[str, str]]:
+    return [("expected starts", score_text(score))] if score and score["forecasts"] else []
 
 
 def _privacy_line(private: Sequence[str]) -> list[tuple[str, str]]:

@@ -17,5 +17,5 @@ def describe_unfinished_preemptions(preemptions: Sequence[Preemption], *, alive:
     return (
         f"no sodad finishes the preemption of {output.format_first(job_ids)}: a job that has ended after its "
         "checkpoint needs `scontrol requeue JOB` (or `sodactl release-lifts`, which systemd runs), before Slurm forgets it "
-        "(MinJobAge)"
+        "(MinJobAge); of an array JOB is ARRAY_TASK, such as 14_2: 14 alone is all its tasks"
     )

@@ -78,7 +78,13 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
     shell_complete=complete_assignment,
     help="A parameter of all policies that have it, or of one policy or system; repeatable.",
 )
-@click.option("--seed", "seeds", type=int, multiple=True, help="Of the generated jobs; repeatable.  [default: 1]")
+@click.option(
+    "--seed",
+    "seeds",
+    type=int,
+    multiple=True,
+    help="Of the generated jobs, --can-checkpoint and --consent; repeatable.  [default: 1]",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--csv", "csv_folder", type=_FOLDER, help="Write one line per job into this folder, one file per run.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")

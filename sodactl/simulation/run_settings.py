@@ -39,6 +39,11 @@ def run_settings_document(
         "systems": {
             choice.label: {"policy": choice.name, **(_rules(choice.nodes) or {})} for choice in choices if choice.system
         },
+        "can_checkpoint": asked.can_checkpoint,
+        "consent": asked.consent,
+        "site": None if asked.site is None else str(asked.site),
+        "bands": scenario.site.bands,
+        "max_gpus_per_user": asked.max_gpus_per_user,
         "estimates": asked.estimates,
         "history": None if asked.history is None else str(asked.history),
         "learn_days": asked.learn_days,

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import click
 
+from slurm_soda.policies.policy import Policy
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.decision_recorder import record_decisions_on
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario
+from slurm_soda.simulator.runs.start_forecasts import ForecastingPolicy, forecast_starts_of
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation import explain_job
@@ -79,7 +81,13 @@ UTILISATION_ROWS = (
     metavar="JOB",
     help="Also explain the policy's decisions about one job, by its name in the trace.",
 )
-@click.option("--seed", type=int, help="Of the generated jobs.  [default: 1]")
+@click.option(
+    "--expected-starts",
+    is_flag=True,
+    help="Also forecast when waiting jobs start, as sodad does, and count how often that was right; needs --estimates"
+    " predicted.",
+)
+@click.option("--seed", type=int, help="Of the generated jobs, --can-checkpoint and --consent.  [default: 1]")
 @click.option("--csv", "csv_path", type=_PATH, help="Write one line per job; -: to standard output, instead of text.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
 @click.option("--png", "png_folder", type=_FOLDER, help="Write the charts as PNG files into this folder.")
@@ -93,6 +101,7 @@ def simulate(
     system: str | None,
     assignments: tuple[str, ...],
     explained: str | None,
+    expected_starts: bool,
     seed: int | None,
     csv_path: Path | None,
     html_path: Path | None,
@@ -133,9 +142,12 @@ def simulate(
     chosen_policy = scenario.policy(choice.name, choice.parameters)
     row = None if explained is None else explain_job.find_job_row(scenario.workload, explained)
     heard = None if row is None else record_decisions_on(chosen_policy, row + 1)
+    forecaster = _forecaster(heard or chosen_policy, scenario) if expected_starts else None
     with progress_bar("jobs") as progress:
-        outcome = scenario.run(heard or chosen_policy, progress, choice.nodes)
+        outcome = scenario.run(forecaster or heard or chosen_policy, progress, choice.nodes)
     document = _document(outcome, asked, scenario_input, choice)
+    if forecaster is not None:
+        document["expected_starts"] = forecaster.report().document()
     if heard is not None and row is not None:
         document["explained"] = explain_job.job_document(outcome, row, heard)
     _write(outcome, document, scenario_input, _ReportPaths(csv_path, html_path, png_folder, out))
@@ -145,6 +157,8 @@ def simulate(
     if csv_path == _STDOUT:
         return
     _draw(document, scenario_input)
+    if forecaster is not None:
+        _draw_expected_starts(document["expected_starts"])
     if heard is not None and row is not None:
         explain_job.print_job(outcome, row, heard)
     if out is not None:
@@ -170,6 +184,12 @@ def choose_policy(
         if given:
             raise click.UsageError(f"--system {system} says {option} already: leave one of the two out")
     return choose_policies([], assignments, [system], asked.core_curves)[0]
+
+
+def _forecaster(policy: Policy, scenario: Scenario) -> ForecastingPolicy:
+    if not scenario.predicted:
+        raise click.UsageError("--expected-starts needs --estimates predicted: a forecast from the truth says nothing")
+    return forecast_starts_of(policy, scenario.seed or 1)
 
 
 def _document(
@@ -251,3 +271,21 @@ def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:
     speed = document["jobs_per_cpu_s"]
     per = f", {speed:,.0f} jobs per CPU second" if math.isfinite(speed) else ""
     output.print_line(f"simulated in {output.format_duration(document['cpu_s'])} of CPU time{per}")
+
+
+def _draw_expected_starts(score: Mapping[str, Any]) -> None:
+    output.print_line()
+    if not score["forecasts"]:
+        output.print_line("expected starts: no job waited long enough for a forecast")
+        return
+    held, earlier, later, drawn = (
+        f"{100 * score[key]:.0f} %" for key in ("held_ratio", "earlier_ratio", "later_ratio", "uncalibrated_held_ratio")
+    )
+    output.print_line(
+        f"expected starts: {held} of {score['forecasts']:,} intervals of 80 % held the true start, {earlier} of starts came"
+        f" earlier, {later} later; before calibration {drawn} held"
+    )
+    output.print_line(
+        f"the median interval ends after {score['width_ratio']:.1f} times the wait at which it begins, and half of the waits"
+        f" are within a factor of {score['median_error_ratio']:.1f} of its middle"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from slurm_soda.simulator.whatif.candidate_runs import WhatIfQuestion
 from slurm_soda.simulator.whatif.candidates import PRESENT_STAND_INS, TRIED_POLICIES
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, latest_jobs, make_observed_site
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
@@ -65,6 +67,8 @@ _PATH = click.Path(path_type=Path)
     type=click.IntRange(min=1),
     help="Simulate the latest N jobs of the dump.",
 )
+@add_agreement_options
+@click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
 @add_sharing_options
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
@@ -72,9 +76,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
-    assignments: tuple[str, ...], jobs: int, sharing: SharingOptionValues, lenient: bool, workers: int | None,
-    html_path: Path | None,
-    as_json: bool,
+    assignments: tuple[str, ...], jobs: int, can_checkpoint: float | None, consent: float | None, seed: int | None,
+    sharing: SharingOptionValues, lenient: bool, workers: int | None, html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
 
@@ -96,12 +99,14 @@ def whatif(
       sodactl whatif --sacct dump.txt --json | jq '.recommended'
     """  # noqa: D301 - click reads the control character
     given = _parameters(policies, assignments)
+    agreeing = build_agreeing_users(can_checkpoint, consent, sharing)
     dump = read_sacct_dump(path or _demo_dump(), lenient)
     site, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
     total = len(site.workload)
     site = latest_jobs(site, jobs)
+    site = replace(site, workload=agreeing.drawn(site.workload, seed))
     rules = build_sharing_rules(sharing, site.cluster)
-    notes = (*notes, *sharing_notes(rules, site.workload, site.cluster))
+    notes = (*notes, *agreeing.notes(site.workload), *sharing_notes(rules, site.workload, site.cluster))
     with progress_bar("runs") as progress:
         found = answer_question(site, WhatIfQuestion(restart_cost_s, given, policies, workers, rules), progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)

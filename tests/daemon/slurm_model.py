@@ -142,7 +142,7 @@ class SlurmModel:
             return
         snapshot = self.snapshot(now_s)
         placing, table = PlacementPass(snapshot), snapshot.jobs
-        ranked = rank_rows(find_rankable_rows(snapshot), -table.priority)
+        ranked = rank_rows(table, find_rankable_rows(snapshot), -table.priority)
         if backfill:
             start_and_backfill(placing, ranked, estimate=LIMIT, depth=500, reservations=10, whole_nodes=True)
         else:

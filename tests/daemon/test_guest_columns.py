@@ -287,6 +287,37 @@ def test_nobody_joins_where_the_hooks_do_not_guard_him(
     assert told in str(shares.get("no_guest", shares.get("unguarded", "")))
 
 
+@pytest.mark.parametrize(
+    ("unrecorded", "told"),
+    [((2,), "no prolog has recorded job 2"), ((1,), "no prolog has recorded job 1 there: it is a host"), ((), "")],
+    ids=["the last one", "one from before the installation", "none"],
+)
+def test_nobody_joins_where_slurm_runs_our_prolog_no_more(
+    slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot], unrecorded: tuple[int, ...], told: str
+) -> None:
+    slurm.unrecorded = set(unrecorded)
+    for job_id in (1, 2):
+        slurm.submit(job_id, gpus=2, work_s=4000.0, hints=RESNET, devices=(2 * job_id - 2, 2 * job_id - 1))
+        slurm.tick()
+        slurm.advance(5.0)
+    slurm.submit(3, gpus=2, work_s=600.0, hints=LM)
+    sodad = daemon(**MODES["enforce"])
+    sodad.run()
+    assert shared(seen[-1]).devices.shareable[:2].all() == (1 not in unrecorded), "its prolog may be at work"
+    slurm.advance(10.0)
+    sodad.run()
+    snapshot = shared(seen[-1])
+    assert (
+        snapshot.devices.shareable.tolist()
+        == {
+            (): [True] * 4,
+            (1,): [False, False, True, True],
+            (2,): [False] * 4,
+        }[unrecorded]
+    )
+    assert told in sodad.job(3).note.get("shares", {}).get("unguarded", "")
+
+
 def test_a_silent_agents_word_does_not_count(slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]) -> None:
     slurm.submit(1, gpus=4, work_s=4000.0, hints=RESNET, devices=(0, 1, 2, 3))
     slurm.tick()

@@ -157,7 +157,7 @@ NOTHING = f'{{"changes": [], {REST}}}'
 HELD = f'{{"changes": [{{"job_id": 7, "kind": "release", "old": {{}}}}], {REST}}}'
 LIFTED = f'{{"changes": [{{"job_id": 7, "kind": "release", "old": {{"SiteFactor": "4"}}}}], {REST}}}'
 OWED = '{"changes": [{"job_id": 8, "kind": "requeue", "old": {}}], "unfinished": [9], "running_guests": []}'
-GUESTS = '{"changes": [], "unfinished": [], "running_guests": [4, 5]}'
+GUESTS = '{"changes": [], "unfinished": [], "running_guests": ["4", "14_2"]}'
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ GUESTS = '{"changes": [], "unfinished": [], "running_guests": [4, 5]}'
         (HELD, 3, ""),
         (LIFTED, 3, "changes of jobs are in force (of 7): sodactl release-all"),
         (OWED, 3, "changes of jobs are in force (of 8, 9): sodactl release-all"),
-        (GUESTS, 3, "guests run on GPUs of other jobs (4, 5), which our prolog and epilog guard: wait until they"),
+        (GUESTS, 3, "guests run on GPUs of other jobs (4, 14_2), which our prolog and epilog guard: wait until they"),
         (NOTHING, 0, "pools are in force: sodactl pools revert --wait"),
         (NOTHING, 1, "pools are in force"),
         ("Traceback", 3, "does not tell whether changes of jobs are in force; make install mends it"),

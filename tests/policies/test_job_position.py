@@ -42,8 +42,9 @@ SAID: list[tuple[str, int, str]] = [
     ("backfill", 4, "Jobs go by submit time, and may pass a blocked one that they do not delay. Position 4 in line. It "
      "waits: it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough jobs should "
      "have ended."),
-    ("multifactor", 4, "Its priority is 5,281, and the largest goes first: 0 for 0 s of waiting, the rest for its user's "
-     "fair share and for its size. Position 4 in line. It waits: it does not fit beside the jobs before it."),
+    ("multifactor", 4, "Its priority in Slurm is 0, without ours, and the largest goes first. Position 4 in line. It waits: "
+     "it does not fit beside the jobs before it. Room is reserved for it in 31,535,000 s, when enough "
+     "jobs should have ended."),
     ("gandiva", 3, "Jobs take turns, a slice of 60 s each; this one runs, until others that wait have their turn. Position "
      "1 in line. It keeps running."),
     ("gandiva", 6, "Jobs take turns, a slice of 60 s each, the longest waiting first; this one has waited 9,000 s. Position "

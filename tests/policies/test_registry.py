@@ -42,7 +42,7 @@ def test_parameters_are_read() -> None:
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("lifo", {}, "there is no policy 'lifo'; choose one of: fifo, fifo-skip, "),
-    ("tiresia-las", {}, "colocation, srsf-share; did you mean tiresias-las?"),
+    ("tiresia-las", {}, "srsf-share, soda; did you mean tiresias-las?"),
     ("fifo", {"min_run_s": 1}, "policy fifo has no parameter 'min_run_s'; its parameters are: none"),
     ("backfill", {"estimate": "guess"}, "estimate = 'guess' is not allowed; use limit or predicted"),
     ("backfill", {"depth": 1.5}, "depth = 1.5 is not allowed; use a whole number from 0"),

@@ -357,3 +357,14 @@ def test_timings_of_cycles(site: Site) -> None:
     parts = site.json("status", "--timings")["timings"]
     assert {"observe", "decide", "act", "record", "total"} <= set(parts)
     assert all(part["min_s"] <= part["median_s"] <= part["max_s"] for part in parts.values())
+
+
+def test_a_waiting_job_is_told_when_it_may_start(site: Site) -> None:
+    site.fill()
+    job_id = site.submit("--gres=gpu:2", "--mem-per-cpu=16")
+    # A forecast begins once a minute.
+    site.wait(lambda: site.json("explain", str(job_id))["expected_start"] is not None, "its start is forecast", 150.0)
+    expected = site.json("explain", str(job_id), user=USER)["expected_start"]
+    assert expected["low_s"] <= expected["median_s"]
+    assert "expected to start" in site.run("explain", str(job_id), user=USER).stdout
+    site.cluster.exec("root", ["scancel", "--user", USER])

@@ -78,6 +78,7 @@ class MemorySlurm:
     sent: list[JobUpdate] = field(default_factory=list)
     requeued: list[int] = field(default_factory=list)
     extra_of: dict[int, str] = field(default_factory=dict)
+    held: dict[int, Allocation] = field(default_factory=dict)
 
     def _answer(self) -> None:
         if self.down:
@@ -103,7 +104,7 @@ class MemorySlurm:
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer()
-        return {job_id: [] for job_id in job_ids}
+        return {job_id: self.held.get(job_id, []) for job_id in job_ids}
 
     def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
         self._answer()

@@ -17,7 +17,7 @@ from slurm_soda.slurm_ext.hints.flags import Hints
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
-        "before", "reasons", "run_time",
+        "before", "reasons", "expected_start", "run_time",
         "runs", "used", "preemptions", "changes", "progress", "sharing"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip

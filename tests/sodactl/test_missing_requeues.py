@@ -187,6 +187,8 @@ def test_explain_says_that_a_success_was_not_run_again(site: Bench) -> None:
     with site.store.write() as session:
         session.get_one(Preemption, 1).phase = "lost"
     assert "If it had not done its work: `scontrol requeue 7`" in site("explain", "7").out
+    site.slurm.queue = [replace(site.slurm.queue[0], array_job_id=7, array_task="2")]
+    assert "If it had not done its work: `scontrol requeue 7_2`" in site("explain", "7").out
 
 
 def asked(site: Bench) -> None:

@@ -109,11 +109,13 @@ def test_guests_that_run_are_named_and_left(soda: Bench, options: tuple[str, ...
         record(7, state=state, **GUEST),
         record(8, state="RUNNING"),
         record(9, state="COMPLETED", **GUEST),
+        record(14, state=state, array_job_id=14, array_task="2", **GUEST),
     ]
     shown = soda("release-all", *options, status=1)
-    assert "running on GPUs of other jobs: 7. Leave prolog and epilog where they are" in shown.err
+    assert "`scontrol requeue Incomplete JOB`" in shown.err
+    assert "running on GPUs of other jobs: 7, 14_2. Leave prolog and epilog where they are" in shown.err
     assert "nothing of ours can be taken back now" in shown.out
-    assert soda("release-all", *options, "--json", status=1).document["running_guests"] == [7]
+    assert soda("release-all", *options, "--json", status=1).document["running_guests"] == ["7", "14_2"]
 
 
 def test_a_guest_that_waits_for_its_begin_time_after_a_requeue_gets_its_own_request(soda: Bench) -> None:

@@ -295,6 +295,7 @@ def test_it_says_why_there_is_nothing_to_do(site: Bench, tmp_path: Path) -> None
     with site.store.write() as session:
         session.get_one(Epoch, 2).ended_s = NOW_S - 121
     assert "the lifts of the last sodad were taken back 2 min 01 s ago" in why()
+    assert not guests_sent(site)
     site.pids.add(4242)
     (tmp_path / "sodad.lock").write_text("4242\n")
     os.utime(tmp_path / "sodad.lock", (NOW_S - 3, NOW_S - 3))
@@ -321,12 +322,12 @@ def guests_sent(site: Bench) -> list[tuple[int, dict[str, str]]]:
 
 def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(site: Bench) -> None:
     lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S)
-    site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", **GUEST)]
+    site.slurm.queue += [record(21, **GUEST), record(22, state="RUNNING", array_job_id=22, array_task="3", **GUEST)]
     site.slurm.extra_of = {21: EXTRA, 22: EXTRA}
     said = site(*AUTOMATIC).document["warnings"]
     assert (guests_sent(site), said) == (
         [(21, OWN_REQUEST)],
-        ["guests get their own requests once they wait again: 22"],
+        ["guests get their own requests once they wait again: 22_3"],
     )
     with site.store.read() as session:
         kept = {(a.job_id, a.state) for a in session.scalars(select(Action).where(Action.kind == "unshare"))}
@@ -340,8 +341,24 @@ def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(si
     assert (guests_sent(site), document["released"]) == ([(22, OWN_REQUEST)], True)
 
 
-def test_guests_of_a_living_sodad_stay(site: Bench) -> None:
-    lifted_by_daemon(site, heartbeat_s=NOW_S - LEASE_S + 1)
+@pytest.mark.parametrize("store", ["new", "of changes alone", "of a sodad that only observed"])
+def test_a_store_that_knows_no_lift_keeps_no_guest_from_its_own_request(site: Bench, store: str) -> None:
+    """It is a new one, or an older one that was brought back."""
+    if store == "of changes alone":
+        site.action(7, epoch_id=None)
+    elif store == "of a sodad that only observed":
+        site.daemon(pid=1)
+    site.slurm.queue += [record(21, **GUEST)]
+    site.slurm.extra_of = {21: EXTRA}
+    said = site("release-lifts", "--unless-alive").out
+    assert guests_sent(site) == [(21, OWN_REQUEST)]
+    assert "0 SiteFactors reset\n1 waiting guest given the own request again" in said
+    assert site.slurm.factors == {7: 500, 8: 3, 11: 77}, "those may be the site's own"
+
+
+@pytest.mark.parametrize("lifts", [True, False])
+def test_guests_of_a_living_sodad_stay(site: Bench, lifts: bool) -> None:
+    (lifted_by_daemon if lifts else Bench.daemon)(site, heartbeat_s=NOW_S - LEASE_S + 1)
     site.slurm.queue += [record(21, **GUEST)]
     site.slurm.extra_of = {21: EXTRA}
     site(*AUTOMATIC)

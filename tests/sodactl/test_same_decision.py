@@ -26,7 +26,7 @@ from slurm_soda.sodactl.bench.synthetic_cluster import CPUS_PER_NODE, GPUS_PER_N
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "backfill": {"estimate": "predicted", "depth": 3, "reservations": 2, "whole_nodes": True, "interval_s": 30},
-    "multifactor": {"weight_fairshare": 0, "favor_small": True, "max_age_s": 7200.5, "reservations": 3},
+    "multifactor": {"depth": 7, "reservations": 3},
     "gandiva": {"quantum_s": 7},
     "coda": {"cpu_cores": 0.3, "large_nodes": 2, "max_aborts": 1, "shares": ["8x96=32/3"]},
     "tiresias-las": {

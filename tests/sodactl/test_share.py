@@ -218,7 +218,7 @@ def test_a_guest_that_cannot_save_its_state_stays(site: Site) -> None:
     told = site("unshare", "2", "--yes", "--json", status=1).document
     ((reason, remedy),) = remedies(told).items()
     assert "names no --soda-checkpoint" in reason
-    assert remedy.startswith("scontrol requeue 2 sends it back all the same, and it loses 2")
+    assert remedy.startswith("scontrol requeue Incomplete 2 sends it back all the same, and it loses 2")
     assert site.wanted() == [("share", 2, [1])]
 
 

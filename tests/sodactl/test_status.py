@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
 KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breaker", "jobs", "preemptions",
-        "changes_last_hour", "shares", "nodes", "private", "standbys", "warnings"}  # fmt: skip
+        "changes_last_hour", "expected_starts", "shares", "nodes", "private", "standbys", "warnings"}  # fmt: skip
 
 
 def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:

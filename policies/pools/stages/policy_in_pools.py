@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from slurm_soda.policies.bands.decision import decide_in_bands
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.policy import DividesNodes, Policy
@@ -38,19 +39,20 @@ class PolicyInPools:
         """
         policy, members, shares = self.policy, members_of(snapshot), snapshot.pools.shares
         if members is None and not shares:
-            return policy.decide(snapshot)
+            return decide_in_bands(policy, snapshot, policy.decide)
         divides = isinstance(policy, DividesNodes)
         if isinstance(policy, DividesNodes) and shares:
             policy = policy.with_shares(shares)
         if members is None:
-            return policy.decide(snapshot)
+            return decide_in_bands(policy, snapshot, policy.decide)
         if divides:
-            return replace(policy.decide(_with_borrowers(snapshot, members)), actions=())
+            plan = decide_in_bands(policy, _with_borrowers(snapshot, members), policy.decide)
+            return replace(plan, actions=())
         if type(snapshot) is not ClusterSnapshot:
             raise PolicyError(f"a {type(snapshot).__name__} cannot be divided between pools")
         free, plans = PoolSnapshots(snapshot), []
         for turn in pool_turns(snapshot, members):
-            plans.append(policy.decide(free.snapshot_for(turn)))
+            plans.append(decide_in_bands(policy, free.snapshot_for(turn), policy.decide))
             free.take(plans[-1])
         return _merged(policy.name, plans, _borrowers(snapshot, members))
 

@@ -67,7 +67,10 @@ class PoolSnapshots:
         if turn.pool is not None:
             free += self._reclaimable(turn.pool)
             free[:, 1] = np.minimum(free[:, 1], self._limit(turn.pool, borrows=turn.borrows))
-        return replace(snapshot, jobs=snapshot.jobs.only(turn.rows), nodes=_with_free(snapshot.nodes, free))
+        run_times = snapshot.run_times.only(turn.rows)
+        return replace(
+            snapshot, jobs=snapshot.jobs.only(turn.rows), nodes=_with_free(snapshot.nodes, free), run_times=run_times
+        )
 
     def take(self, plan: Plan) -> None:
         """What a decision gave away is no longer there for those after it."""

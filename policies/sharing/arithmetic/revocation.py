@@ -85,6 +85,15 @@ def mean_guest_completions_s(
     new_work_s: FloatColumn, host_work_s: FloatColumn, new_xi: FloatColumn, host_xi: FloatColumn, terms: GuestTerms
 ) -> FloatColumn:
     """Means of :func:`schedule_as_guest` for one host each, for whole tables at once; the arguments broadcast."""
+    new_end_s, host_end_s = guest_completions_s(new_work_s, host_work_s, new_xi, host_xi, terms)
+    means: FloatColumn = (new_end_s + host_end_s) / 2
+    return means
+
+
+def guest_completions_s(
+    new_work_s: FloatColumn, host_work_s: FloatColumn, new_xi: FloatColumn, host_xi: FloatColumn, terms: GuestTerms
+) -> tuple[FloatColumn, FloatColumn]:
+    """When the new job ends, and when its host does, each for one host; the arguments broadcast."""
     start_s = np.minimum(terms.start_s, host_work_s)
     xi, its = np.maximum(new_xi, 1.0), np.maximum(host_xi, 1.0)
     until_s = start_s + its * (host_work_s - start_s)
@@ -96,8 +105,7 @@ def mean_guest_completions_s(
         outlived_s = until_s + terms.readmit_s + new_work_s - _kept_s(done_s, np.asarray(terms.saves_every_s))
     else:
         outlived_s = np.maximum(until_s, terms.start_s) + new_work_s - np.maximum(until_s - start_s, 0.0) / xi
-    means: FloatColumn = np.where(first, (new_end_s + after_guest_s) / 2, (outlived_s + until_s) / 2)
-    return means
+    return np.where(first, new_end_s, outlived_s), np.where(first, after_guest_s, until_s)
 
 
 def kept_ratios(

@@ -161,7 +161,7 @@ class _Pass:
     def run(self) -> SharingPlan:
         """Walk the order."""
         jobs, placing = self._snapshot.jobs, self._placing
-        ranked = rank_rows(find_rankable_rows(self._snapshot), self._occupancy, jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(self._snapshot), self._occupancy, jobs.submit_s)
         rows = placing.candidates(ranked)
         refused: dict[tuple[object, ...], int] = {}
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.snapshot import GpuDevices, KindEstimates, SharingJobs, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable
 
 
 def assemble_sharing_snapshot(
@@ -31,6 +31,7 @@ def assemble_sharing_snapshot(
     free = np.where(nodes.usable, nodes.gpus - _taken_by_node(devices), 0)
     columns = {spec.name: getattr(snapshot, spec.name) for spec in fields(ClusterSnapshot)}
     columns["nodes"] = replace(nodes, gpus_free=free)
+    columns["jobs"] = _leave_shared_gpus(snapshot.jobs, devices)
     return SharingSnapshot(**columns, devices=devices, sharing=sharing, known=known, mechanism=mechanism)
 
 
@@ -40,3 +41,18 @@ def _taken_by_node(devices: GpuDevices) -> IntColumn:
     taken[devices.held] = True
     total = np.concatenate(([0], np.cumsum(taken)))
     return total[devices.first[1:]] - total[devices.first[:-1]]
+
+
+def _leave_shared_gpus(jobs: JobTable, devices: GpuDevices) -> JobTable:
+    """The jobs; of those that are leaving, only GPUs that nobody else is on get free."""
+    leaving = np.flatnonzero(jobs.state == JobState.COMPLETING).tolist()
+    others = np.bincount(devices.held, minlength=len(devices)) > 1
+    shared = [row for row in leaving if others[devices.of(row)].any()]
+    if not shared:
+        return jobs
+    alloc_gpus = jobs.alloc_gpus.copy()
+    for row in shared:
+        nodes = np.searchsorted(devices.first, devices.of(row)[others[devices.of(row)]], side="right") - 1
+        for entry in range(int(jobs.alloc_start[row]), int(jobs.alloc_start[row + 1])):
+            alloc_gpus[entry] -= int(np.count_nonzero(nodes == jobs.alloc_node[entry]))
+    return jobs.with_columns(alloc_gpus=np.maximum(alloc_gpus, 0))

@@ -58,10 +58,10 @@ class OjppSettings:
         snapshot = gang_placer.snapshot
         rows = find_rankable_rows(snapshot)
         if self.order == SUBMIT:
-            return rank_rows(rows, snapshot.jobs.submit_s)
+            return rank_rows(snapshot.jobs, rows, snapshot.jobs.submit_s)
         position = np.empty(len(snapshot.jobs), dtype=np.int64)
         position[self._strategy().order(gang_placer.demands.jobs)] = np.arange(len(snapshot.jobs))
-        return rank_rows(rows, position, snapshot.jobs.submit_s)
+        return rank_rows(snapshot.jobs, rows, position, snapshot.jobs.submit_s)
 
     def _strategy(self) -> Strategy:
         return find_strategy(

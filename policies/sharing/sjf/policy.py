@@ -87,7 +87,7 @@ class _Pass:
         """Walk the order."""
         jobs, placing = self._snapshot.jobs, self._placing
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
-        ranked = rank_rows(find_rankable_rows(self._snapshot), score, jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(self._snapshot), score, jobs.submit_s)
         rows = placing.candidates(ranked)
         refusals = RefusedShapes()
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):

@@ -66,6 +66,11 @@ class SrsfShare:
         """Pairs."""
         return 2
 
+    @property
+    def preempts_by_rank(self) -> bool:
+        """Jobs that have run long enough make way."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs; O(GPUs x 128) a sweep of the matching, with at most 12 of them; O(log m) a start."""
         if not isinstance(snapshot, SharingSnapshot):
@@ -93,10 +98,10 @@ class _Round:
 
     def run(self) -> SharingPlan:
         """Weigh, match, place."""
-        jobs, verdict = self._snapshot.jobs, self._placing.verdict
+        jobs = self._snapshot.jobs
         rows = find_rankable_rows(self._snapshot)
-        able = self._runs[rows] | (verdict[rows] == JobVerdict.WAIT)
-        on_gpus = rank_rows(rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
+        able = self._runs[rows] | np.isin(rows, self._placing.candidates(rows))
+        on_gpus = rank_rows(jobs, rows[able & (jobs.gpus[rows] > 0)], self._score, jobs.submit_s)
         weight = self._weight = self._weights(on_gpus)
         dense = on_gpus[np.argsort(-weight[on_gpus] / jobs.gpus[on_gpus], kind="stable")]
         apart = self._apart()
@@ -104,7 +109,7 @@ class _Round:
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
         slots = self._pair_slots(open_rows, weight)
         self._slot_placement.place_slots(slots, open_rows.tolist())
-        on_cpus = rank_rows(rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
+        on_cpus = rank_rows(jobs, rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
         unable = rows[~able & (jobs.gpus[rows] > 0)]
         return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
 

@@ -22,6 +22,7 @@ from slurm_soda.simulator.engine.deciders.spread_decider import SpreadDecider
 from slurm_soda.simulator.engine.deciders.starts_only_decider import StartsOnlyDecider
 from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
 
 GPU_COUNT_ENGINE = "gpu-count"
@@ -55,6 +56,7 @@ def choose_decider(
     speeds: bool,
     adjusted: bool = False,
     max_preemptions: int = 0,
+    site: SiteDescription | None = None,
 ) -> ChosenDecider:
     """The decider of an engine.
 
@@ -62,6 +64,7 @@ def choose_decider(
         speeds: the speed of a job depends on its places.
         adjusted: speed, cores and requests of jobs may change; the decider is an :class:`AdjustableDecider`.
         max_preemptions: of one job; 0: any number.
+        site: what the site's Slurm adds; by default one where all users are equal.
 
     Raises:
         SimulatorError: no such engine or placement, or it cannot run this.
@@ -76,12 +79,14 @@ def choose_decider(
     by_events = isinstance(policy, EventPolicy) and engine != GPU_COUNT_ENGINE and not spread
     countable = not adjusted and (spread or not speeds) and only_gpu_count_matters(workload, cluster)
     steady = not costs.checkpoint_s and not cluster.failures
+    ruled = site is not None and site.rules_starts
     if engine in (GPU_COUNT_ENGINE, "nodes") or spread:
         reasons = {
             f"policy {policy.name} needs whole snapshots": ranking is None and not by_events,
             "jobs take time to leave, or nodes fail": not steady,
             "cores and speed change, and with them who may be preempted": adjusted and _preempts(ranking),
             "preemptions of one job are bounded": max_preemptions > 0,
+            "the site has bands, or limits its users": ruled,
             "nodes matter here": (spread or engine == GPU_COUNT_ENGINE) and not countable,
             "it places jobs where the policy says": spread and engine not in ("auto", GPU_COUNT_ENGINE),
         }
@@ -89,18 +94,18 @@ def choose_decider(
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
     snapshots = SnapshotDecider(
-        policy, workload, cluster, at_once=not costs.checkpoint_s, max_preemptions=max_preemptions
+        policy, workload, cluster, at_once=not costs.checkpoint_s, max_preemptions=max_preemptions, site=site
     )
     requests = RequestRewriter(workload, cluster, snapshots, adjusted=adjusted)
     if engine == "snapshot" or not steady or max_preemptions or (adjusted and _preempts(ranking)):
         return ChosenDecider(snapshots, requests)
     demand, codes = requests.demand, requests.codes
+    if ranking is None or ruled:
+        starts_only = isinstance(policy, StartsOnlyPolicy)
+        return ChosenDecider(StartsOnlyDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
     if isinstance(policy, EventPolicy):
         events = policy.session(workload, demand, snapshots.nodes())
         return ChosenDecider(EventDecider(events, workload.user.tolist(), codes), requests)
-    if ranking is None:
-        starts_only = isinstance(policy, StartsOnlyPolicy)
-        return ChosenDecider(StartsOnlyDecider(snapshots, demand.shapes, codes) if starts_only else snapshots, requests)
     if countable and engine != "nodes":
         session = UniformGpuSession(ranking, cluster.total_gpus)
         return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)

@@ -16,6 +16,8 @@ from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
 from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, JobTable, NodeTable
 from slurm_soda.policies.tiresias.model_skews import find_model_skew
 from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.site.description import SiteDescription
+from slurm_soda.simulator.site.site_state import SiteState
 from slurm_soda.simulator.workload import Workload
 
 _ROUND = 6
@@ -33,10 +35,12 @@ class SnapshotDecider:
         *,
         at_once: bool,
         max_preemptions: int = 0,
+        site: SiteDescription | None = None,
     ) -> None:
         """``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
-        ``max_preemptions``: of one job, 0: any number.
+        ``max_preemptions``: of one job, 0: any number; ``site``: by default one where all users are equal.
         """
+        self._site = SiteState(site or SiteDescription(), workload, cluster)
         self._at_once, self._max_preemptions = at_once, max_preemptions
         self._policy, self._workload, self._cluster = policy, workload, cluster
         self._pipeline = pipeline_of(policy)
@@ -67,6 +71,7 @@ class SnapshotDecider:
     def end(self, job: SessionJob) -> None:
         self._hold(job, -1)
         row = job.job_id - 1
+        self._site.stop(row, job.start_s, self._stop_s(job))
         del self._present[bisect_left(self._present, row)]
         del self._jobs[job.job_id]
 
@@ -82,16 +87,22 @@ class SnapshotDecider:
             self._preemptions[row] += 1
         self._state[row] = JobState.PENDING
         self._remaining_s[row] = job.remaining_s if job.remaining_s < INFINITY else np.nan
-        self._waits_since_s[row] = job.start_s + job.executed_s - self._executed_s[row]
+        self._waits_since_s[row] = self._stop_s(job)
+        self._site.stop(row, job.start_s, float(self._waits_since_s[row]))
         self._executed_s[row], self._attained_gpu_s[row] = job.executed_s, job.attained_gpu_s
         self._start_s[row], self._resumes_s[row] = np.nan, np.inf
 
     def started(self, job: SessionJob) -> None:
         row = job.job_id - 1
         self._hold(job, 1)
+        self._site.start(row, job.start_s)
         self._state[row] = JobState.RUNNING
         self._start_s[row], self._first_start_s[row] = job.start_s, job.first_start_s
         self._resumes_s[row], self._speed_ratio[row] = job.resumes_s, job.speed_ratio
+
+    def _stop_s(self, job: SessionJob) -> float:
+        """When the run ended that just did."""
+        return job.start_s + job.executed_s - float(self._executed_s[job.job_id - 1])
 
     def rewrite(self, row: int, cpus: int) -> None:
         """A job that is about to wait asks for so many CPUs over all nodes."""
@@ -132,7 +143,14 @@ class SnapshotDecider:
         starts = [
             (self._jobs[job_id], pieces) for job_id, pieces in plan.places.items() if job_id in fitting or self._at_once
         ]
-        return preempts, starts
+        allowed = self._site.within_limits(starts)
+        if len(allowed) < len(starts):
+            self._next_event_s = (
+                now_s  # what Slurm does not start is blocked from now on, and others may have its place
+            )
+        elif len(plan.order) > len(starts):
+            self._next_event_s = min(self._next_event_s, self._site.next_change_s(now_s))
+        return preempts, allowed
 
     def _promote(self, job_id: int, now_s: float) -> None:
         job, row = self._jobs[job_id], job_id - 1
@@ -164,8 +182,17 @@ class SnapshotDecider:
         )
 
     def _snapshot(self, now_s: float) -> ClusterSnapshot:
-        jobs = limit_preemptions(self._table(now_s), self._max_preemptions)
-        return ClusterSnapshot(now_s=now_s, jobs=jobs, nodes=self.nodes(), partitions=self._cluster.partitions)
+        jobs, rows = (
+            limit_preemptions(self._table(now_s), self._max_preemptions),
+            np.array(self._present, dtype=np.int64),
+        )
+        return ClusterSnapshot(
+            now_s=now_s,
+            jobs=self._site.complete(jobs, rows, self._waits_since_s[rows], now_s),
+            nodes=self.nodes(),
+            partitions=self._cluster.partitions,
+            tiers=self._site.tiers,
+        )
 
     def _table(self, now_s: float) -> JobTable:
         rows, work = np.array(self._present, dtype=np.int64), self._workload

@@ -62,11 +62,12 @@ def save_png_charts(page: ReportContent, folder: Path) -> list[Path]:
             name = "gantt.png" if len(page.rows) == 1 else f"gantt-{row.policy}.png"
             figures[name] = _gantt(lanes, f"{row.policy}: {page.about}")
     for name, figure in figures.items():
-        write_atomically(folder / name, _png(figure))
+        write_atomically(folder / name, png_bytes(figure))
     return [folder / name for name in figures]
 
 
-def _png(figure: Figure) -> bytes:
+def png_bytes(figure: Figure) -> bytes:
+    """The file's bytes, the same wherever matplotlib draws the same."""
     drawn = BytesIO()
     # Without its own version in the file matplotlib writes the same bytes everywhere that it draws the same.
     figure.savefig(drawn, dpi=_DPI, format="png", metadata={"Software": None})
@@ -81,7 +82,8 @@ def _line_style(number: int, lines: int) -> dict[str, Any]:
     return {"color": LIGHT[hue_index(number)], "linestyle": stroked, "linewidth": points}
 
 
-def _plain(axes: Axes) -> None:
+def plain_axes(axes: Axes) -> None:
+    """A light grid behind what is drawn, and no frame above and to the right."""
     axes.grid(color=_GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -101,13 +103,14 @@ def _distributions(page: ReportContent, which: str, what: str) -> Figure:
     axes.set_xticks([], minor=True)
     edge = f"; under {ticks[0][1]} at the left edge" if which == "queue" else ""
     axes.set(xlabel=f"{what}, logarithmic{edge}", ylabel="jobs (%)", xlim=(low_s, high_s), ylim=(0, 101))
-    _plain(axes)
-    _titles(axes, f"Jobs by {what}", page.about)
+    plain_axes(axes)
+    title_axes(axes, f"Jobs by {what}", page.about)
     figure.legend(loc="outside right center", frameon=False, fontsize=9, handlelength=3.2)
     return figure
 
 
-def _titles(axes: Axes, title: str, about: str) -> None:
+def title_axes(axes: Axes, title: str, about: str) -> None:
+    """A title, and below it what it is about, in small letters."""
     axes.set_title(title, fontsize=12, loc="left", pad=22)
     axes.annotate(about, (0, 1), (0, 8), "axes fraction", "offset points", fontsize=8.5, color=_SOFT)
 
@@ -134,10 +137,10 @@ def _strips(page: ReportContent) -> Figure:
         axes.stairs(100 * use.mean / page.gpus, use.edges_s / size_s, fill=True, color=LIGHT[hue_index(number)])
         axes.set(ylim=(0, 101), yticks=(0, 50, 100))
         axes.tick_params(labelsize=8)
-        _plain(axes)
+        plain_axes(axes)
         text = f"{row.policy}\n{percent_text(row.mean('gpu_util_ratio'))}"
         axes.text(1.01, 0.5, text, transform=axes.transAxes, va="center", fontsize=9)
-    _titles(bands[0], f"GPUs in use, % of {page.gpus:,}; right: over the makespan", page.about)
+    title_axes(bands[0], f"GPUs in use, % of {page.gpus:,}; right: over the makespan", page.about)
     _time_axis(bands[-1], span_s)
     return figure
 
@@ -151,7 +154,7 @@ def _gantt(lanes: GanttChart, about: str) -> Figure:
     _lane_names(axes, lanes)
     _time_axis(axes, lanes.span_s)
     axes.spines[["top", "right"]].set_visible(False)
-    _titles(axes, "Who held which GPU", about)
+    title_axes(axes, "Who held which GPU", about)
     handles: list[Any] = [
         Rectangle((0, 0), 1, 1, facecolor=GPU_LIGHT[n], label=GPU_COUNT_LABELS[n]) for n in GPU_COUNT_CLASSES
     ]

@@ -27,7 +27,7 @@ NUMBERS: Mapping[str, tuple[n.NumberKind, float | None]] = MappingProxyType({
     "preemptible": (n.FLAG, None), "shares": (n.FLAG, None), "max_slowdown": (n.FACTOR, math.inf),
 })  # fmt: skip
 """Columns of numbers with the names of a workload: what they may be, and the value of an empty cell."""
-TEXTS = ("user", "partition", "gpu_type", "category")
+TEXTS = ("user", "partition", "gpu_type", "category", "qos")
 """Columns of texts with the names of a workload."""
 OPTIONAL = (*_THEIRS, *_POLLUX, *(name for name in NUMBERS if name not in (*_THEIRS, *_POLLUX)), *TEXTS)
 

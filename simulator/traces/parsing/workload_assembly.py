@@ -23,7 +23,7 @@ _NUMBERS: Mapping[str, tuple[type, float]] = MappingProxyType({
 })  # fmt: skip
 _NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({
     "user": ("users", "user"), "partition": ("partitions", "main"), "gpu_type": ("gpu_types", ""),
-    "model": ("models", ""), "category": ("categories", ""),
+    "model": ("models", ""), "category": ("categories", ""), "qos": ("qos_names", ""),
 })  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from slurm_soda.simulator.traces.sacct.record_repair import repair_record
 
 SACCT_COLUMNS = (
-    "JobID", "User", "Account", "Partition", "State", "Submit", "Eligible", "Start", "End", "ElapsedRaw",
+    "JobID", "User", "Account", "Partition", "QOS", "State", "Submit", "Eligible", "Start", "End", "ElapsedRaw",
     "TimelimitRaw", "ReqTRES", "AllocTRES", "NNodes", "AllocCPUS", "NodeList", "Restarts", "Comment",
 )  # fmt: skip
 """What to ask sacct for: everything that is read. Free text stands last, where it can spoil nothing."""

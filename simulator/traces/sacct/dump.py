@@ -230,6 +230,7 @@ def _job_row(job: SacctJob, hints: Hints, origin_s: float, tagged: bool) -> dict
         "preemptible": hints.preemptible or not tagged,
         "user": last[0].user,
         "partition": last[0].partition,
+        "qos": last[0].qos,
         "model": hints.model or "",
         "category": hints.category or "",
         "batch_size": hints.batch_size or 0,

@@ -30,6 +30,7 @@ class SacctRow:
     user: str
     partition: str
     """The first one where a job named several."""
+    qos: str
     state: str
     submit_s: float
     ready_s: float
@@ -83,7 +84,7 @@ class SacctRowReader:
         self._alloc_gres, self._request_gres = self._cell("allocgres"), self._cell("reqgres")
         self._nodes, self._least_nodes = self._cell("nnodes", "allocnodes"), self._cell("reqnodes")
         self._cpus, self._memory = self._cell("alloccpus", "ncpus", "reqcpus"), self._cell("reqmem")
-        self._cluster, self._user = self._cell("cluster"), self._cell("user")
+        self._cluster, self._user, self._qos = self._cell("cluster"), self._cell("user"), self._cell("qos")
         self._partition, self._node_list = self._cell("partition"), self._cell("nodelist")
         self._restarts = self._cell("restarts")
         self._comment = self._cell("comment")
@@ -120,6 +121,7 @@ class SacctRowReader:
             cluster=self._cluster(cells),
             user=self._user(cells),
             partition=self._partition(cells).partition(",")[0] or _PARTITION,
+            qos=self._qos(cells),
             state=state,
             submit_s=submit_s,
             ready_s=submit_s if math.isnan(ready_s) else ready_s,

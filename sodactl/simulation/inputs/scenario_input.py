@@ -14,13 +14,16 @@ from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
 from slurm_soda.simulator.runs.scenario import PREDICTED, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.simulation.inputs.agreement_options import build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.measured_run_times import load_measured_run_times
 from slurm_soda.sodactl.simulation.inputs.scenario_options import DEFAULT_WORKLOAD, ScenarioOptions, build_node_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import build_sharing_rules, sharing_notes
+from slurm_soda.sodactl.simulation.inputs.site_options import build_site
 
 MAX_WARNINGS = 20
 """Of what was left out, so much is listed on a terminal."""
@@ -64,8 +67,11 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     """
     if asked.trace is not None and asked.workload is not None:
         raise click.UsageError("give either --trace or --workload")
-    if asked.trace is not None and seeds:
-        raise click.UsageError("--seed is for generated jobs; a trace is what it is")
+    agreeing = build_agreeing_users(asked.can_checkpoint, asked.consent, asked)
+    if asked.trace is not None and seeds and agreeing == AgreeingUsers():
+        raise click.UsageError(
+            "--seed is for generated jobs, and for --can-checkpoint and --consent; a trace is what it is"
+        )
     if asked.trace is not None and asked.load is not None:
         raise click.UsageError("--load is for generated jobs; a trace is what it is")
     if asked.learn_days is not None and (asked.trace is None or asked.history is not None):
@@ -73,13 +79,20 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     if asked.trace is None and asked.format_name:
         raise click.UsageError("--format needs a --trace")
     rules = build_node_rules(asked, systems)
+    site = build_site(asked.site, asked.bands, asked.max_gpus_per_user)
     if asked.cluster is not None:
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
-    scenario_input = _generate(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace)
+    scenario_input = _generate(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace, seeds)
     sharing = build_sharing_rules(asked, scenario_input.first.cluster)
-    scenarios = tuple(replace(scenario, nodes=rules, sharing=sharing) for scenario in scenario_input.scenarios)
+    scenarios = tuple(
+        replace(
+            scenario, nodes=rules, sharing=sharing, site=site, workload=agreeing.drawn(scenario.workload, scenario.seed)
+        )
+        for scenario in scenario_input.scenarios
+    )
     notes = (
         *scenario_input.notes,
+        *agreeing.notes(scenarios[0].workload),
         *_uncounted_cpu_note(asked, scenario_input.first),
         *sharing_notes(sharing, scenario_input.first.workload, scenario_input.first.cluster),
     )
@@ -169,7 +182,7 @@ def _generate(asked: ScenarioOptions, seeds: Sequence[int]) -> ScenarioInput:
     return ScenarioInput(tuple(scenarios), f"generated: {name}", None, tuple(skipped))
 
 
-def _from_trace(asked: ScenarioOptions, path: Path) -> ScenarioInput:
+def _from_trace(asked: ScenarioOptions, path: Path, seeds: Sequence[int]) -> ScenarioInput:
     from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs  # noqa: PLC0415 - not for generated jobs
     from slurm_soda.simulator.traces.registry import detect_format  # noqa: PLC0415
 
@@ -187,8 +200,9 @@ def _from_trace(asked: ScenarioOptions, path: Path) -> ScenarioInput:
         past, trace = _split_history(trace, asked.learn_days, path)
     trace = _first_jobs(trace, asked.jobs)
     trace = drop_oversized_jobs(trace, cluster, lenient=asked.lenient, path=path)
+    scenario = _scenario(asked, trace.workload, cluster, past=past)
     return ScenarioInput(
-        (_scenario(asked, trace.workload, cluster, past=past),),
+        tuple(replace(scenario, seed=seed) for seed in dict.fromkeys(seeds)) or (scenario,),
         f"{path} ({trace.format})",
         trace.format,
         tuple((str(path), entry) for entry in trace.skipped),

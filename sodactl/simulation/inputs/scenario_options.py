@@ -14,8 +14,11 @@ import click
 from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
 from slurm_soda.simulator.runs.scenario import ESTIMATES
+from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
 from slurm_soda.sodactl.simulation.inputs.parameter_types import OneOf
 from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
+from slurm_soda.sodactl.simulation.inputs.site_options import OPTIONS as SITE
+from slurm_soda.sodactl.simulation.inputs.site_options import PRINT_SITE
 
 CORES_AS_TRACED = "trace"
 """Jobs run as their trace says, whatever cores they have."""
@@ -41,6 +44,11 @@ class ScenarioOptions:
     checkpoint_every_s: float
     max_preemptions: int
     profiles: Path | None
+    can_checkpoint: float | None
+    consent: float | None
+    site: Path | None
+    bands: str | None
+    max_gpus_per_user: int | None
     pairs: Path | None
     pair_slowdown: float | None
     model_map: Path | None
@@ -109,7 +117,8 @@ _OPTIONS: Mapping[str, Any] = {
         help="The first N jobs of the trace; of generated jobs, how many."),
     "load": click.option(
         "--load", type=click.FloatRange(1e-3, 1e3), metavar="X",
-        help="Generated jobs arrive this many times as fast.  [default: 1]"),
+        help="Generated jobs arrive this many times as fast.  [default: 1]  Of like-philly and the workloads after it: GPU "
+        "time of the jobs over that of their cluster while they arrive.  [default: 0.9]"),
     "cluster": click.option(
         "--cluster", metavar="NxG[:TYPE]", help="Nodes x GPUs on each, such as 16x4 or 8x8:a100/128c/1024g+20x0/64c.  "
         "[default: the workload's own]"),
@@ -131,6 +140,8 @@ _OPTIONS: Mapping[str, Any] = {
         help="A job that was preempted so often is not preempted any more; 0: no bound."),
     "profiles": click.option(
         "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
+    **AGREEMENT,
+    **SITE,
     **SHARING,
     "failures": click.option("--failures", type=_FILE, help="CSV of node failures: node,down_s,up_s."),
     "history": click.option(
@@ -172,4 +183,4 @@ def add_scenario_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     for spec in reversed(fields(ScenarioOptions)):
         wrapped = _OPTIONS[spec.name](wrapped)
-    return wrapped
+    return PRINT_SITE(wrapped)

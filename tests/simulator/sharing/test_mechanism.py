@@ -93,7 +93,7 @@ def test_a_job_saves_its_state_after_some_time_or_never() -> None:
         Costs(checkpoint_every_s=0.0)
 
 
-@pytest.mark.parametrize("name", ["sjf-bsbf", "sjf-ffs", "colocation", "ojpp", "ojpap", "srsf-share"])
+@pytest.mark.parametrize("name", ["sjf-bsbf", "sjf-ffs", "colocation", "ojpp", "ojpap", "srsf-share", "soda"])
 @pytest.mark.parametrize("costs", [Costs(), Costs(restart_s=10.0, checkpoint_s=5.0, checkpoint_every_s=60.0)], ids=str)
 def test_every_job_ends_whatever_shares(name: str, costs: Costs) -> None:
     policy = make_policy(name, {"interference": 0.5} if name.startswith("ojp") else {})

@@ -12,6 +12,7 @@ import pytest
 from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
+from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
 from slurm_soda.slurm_ext.read.slurm_config import parse_config
@@ -21,7 +22,7 @@ from slurm_soda.sodactl.checks.sharing_nodes import check_node_settings
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.records import NodeReport
 from tests.sodactl.checks.conftest import LUA_DIR, REPLIES, RecordedSlurm, finding
-from tests.sodactl.conftest import Bench
+from tests.sodactl.conftest import NOW_S, Bench, record
 
 SETTINGS = SharingSettings(partitions=["gpu"], gres="cog")
 GOOD = {"AccountingStorageTRES": "cpu,gres/cog,gres/gpu", "KillWait": "10 sec", "DefMemPerCPU": "1024"}
@@ -226,7 +227,8 @@ def test_no_line_where_nothing_is_shared(soda: Bench, recorded: RecordedSlurm) -
     [
         ([], "fail", "n1: soda-agent there does not say"),
         ([{"fault": "share-start is not whole", "recorded": []}], "fail", "n1: share-start is not whole"),
-        ([{"fault": "", "recorded": [7]}], "ok", "1 nodes"),
+        ([{"fault": "", "recorded": [7, 8]}], "ok", "1 nodes"),
+        ([{"fault": "", "recorded": [7]}], "fail", "n1: no prolog has recorded job 8, which began there after others"),
     ],
 )
 def test_walls_that_nodes_told_of(
@@ -235,6 +237,9 @@ def test_walls_that_nodes_told_of(
     soda.config.write_text(soda.config.read_text() + '[sharing]\npartitions = ["gpu"]\ngres = "cog"\n')
     with soda.store.write() as session:
         session.get_one(AgentHeartbeat, "n1").walls = walls
+    for job_id, began_s in ((7, NOW_S - 500), (8, NOW_S - 100)):
+        soda.slurm.queue.append(record(job_id, state="RUNNING", start_s=began_s, node_names="n1"))
+        soda.slurm.held[job_id] = [HeldOnNode("n1", 2, 4, (2 * job_id - 14, 2 * job_id - 13))]
     found = finding(soda("doctor", "--json", status=None), "sharing: walls on nodes")
     assert found[0] == state
     assert said in found[1]

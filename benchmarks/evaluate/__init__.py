@@ -1,0 +1,1 @@
+"""Policies judged on a matrix of generated workloads: ``make evaluate``."""

@@ -1,0 +1,1 @@
+"""When waiting jobs are expected to start, and how often such forecasts were right."""

@@ -1,0 +1,162 @@
+"""One decision of ``soda``: places in order, preemption where it pays, and then guests beside who runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.engine.preemption import PreemptivePass, find_preemptible
+from slurm_soda.policies.pipeline.actions import PreemptJob
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
+from slurm_soda.policies.sharing.soda.preemption_price import find_paying_preemptions
+from slurm_soda.policies.sharing.soda.slots import SharedSlots
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+
+SCORE_NAME = "rank_gpu_s"
+_AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
+"""Ranks change with what jobs have run: the decision is made again once the youngest has run so much longer, and not sooner
+than that."""
+
+
+class OrderedPlaces:
+    """Places of a decision in the order of expected service, with preemption where it pays; on any snapshot."""
+
+    def __init__(self, snapshot: ClusterSnapshot, service: FloatColumn, change_s: float) -> None:
+        """``service``: GPUs x rank of each job, by row; ``change_s``: what a preemption costs on each GPU."""
+        self._snapshot, self._service, self._change_s = snapshot, service, change_s
+        self.placing = PlacementPass(snapshot)
+        self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
+        rows = find_rankable_rows(snapshot)
+        self._on_gpus = rows[snapshot.jobs.gpus[rows] > 0]
+        self._on_cpus = rows[snapshot.jobs.gpus[rows] == 0]
+
+    def place_gpu_jobs(self, slots: SharedSlots | None = None, *, hosts_too: bool = True) -> tuple[PreemptJob, ...]:
+        """Start, and preempt where it pays; who is preempted. Those of ``slots`` leave together."""
+        jobs, service = self._snapshot.jobs, self._service
+        price_s = np.full(len(jobs), self._change_s)
+        reclaimable = find_preemptible(self._snapshot, 0.0)
+        if slots is not None:
+            service, price_s = slots.best_of_slot(service), slots.sum_over_slot(price_s)
+            reclaimable = slots.limit_to_slots(reclaimable, hosts_too=hosts_too)
+        self._ranked = rank_rows(jobs, self._on_gpus, service, jobs.submit_s)
+        running, waiting = np.flatnonzero(reclaimable), self.waiting()
+        reclaimable[running] = find_paying_preemptions(
+            service[running], jobs.gpus[running], price_s[running], service[waiting], self.total_gpus
+        )
+        return PreemptivePass(self.placing, self._ranked, reclaimable).run()
+
+    def place_cpu_jobs(self) -> None:
+        """Jobs without GPUs get what is left, oldest first."""
+        self._on_cpus = rank_rows(self._snapshot.jobs, self._on_cpus, self._snapshot.jobs.submit_s)
+        self.placing.start_fitting(self._on_cpus, skip=True)
+
+    def waiting(self) -> IntColumn:
+        """GPU jobs without places, in order."""
+        return self.placing.candidates(self._ranked)
+
+    def plan(self, policy: str, preempts: tuple[PreemptJob, ...]) -> Plan:
+        """The plan of all places so far."""
+        return build_plan(
+            self.placing,
+            policy,
+            np.concatenate((self._ranked, self._on_cpus)),
+            score=self._service,
+            score_name=SCORE_NAME,
+            preempts=preempts,
+            next_event_s=self._next_event_s(),
+        )
+
+    def _next_event_s(self) -> float:
+        jobs = self._snapshot.jobs
+        running: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0)
+        if not len(self.waiting()) or not running.any():
+            return math.inf
+        return self._snapshot.now_s + max(_AGAIN_S, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+
+
+class SharingRound:
+    """A decision on a snapshot that knows single GPUs."""
+
+    def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, change_s: float) -> None:
+        self._snapshot = snapshot
+        self._places = OrderedPlaces(snapshot, service, change_s)
+        self._placing = self._places.placing
+        self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
+        self._slots = SharedSlots(snapshot, self._gpu_occupancy)
+        self._devices: dict[int, tuple[int, ...]] = {}
+
+    def run(self, policy: str) -> SharingPlan:
+        """Places of their own first, then places beside others."""
+        snapshot, placing = self._snapshot, self._placing
+        preempts = self._places.place_gpu_jobs(self._slots, hosts_too=snapshot.mechanism.preempts_hosts)
+        preempts += self._guests_of(preempts)
+        interference_view = InterferenceView(snapshot, self._gpu_occupancy)
+        self._name_devices(preempts)
+        starts = any(claim.at_once for claim in placing.claims.values())
+        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._places.total_gpus)
+        guests.find(self._places.waiting())
+        self._places.place_cpu_jobs()
+        plan = self._places.plan(policy, preempts)
+        if starts and len(self._places.waiting()) and snapshot.sharing.shares.any():
+            plan = replace(plan, next_event_s=snapshot.now_s)  # who starts now can be joined as soon as it runs
+        return make_sharing_plan(
+            plan,
+            snapshot.jobs.job_id,
+            self._devices | guests.devices,
+            {"starts_beside_others": float(len(guests.devices))},
+            sub_batches=guests.sub_batches,
+            decisions=guests.decisions,
+        )
+
+    def _guests_of(self, preempts: Sequence[PreemptJob]) -> tuple[PreemptJob, ...]:
+        """Who leaves with its host."""
+        jobs, found = self._snapshot.jobs, []
+        for preempt in preempts:
+            for row in self._slots.guests.get(jobs.row(preempt.job_id), ()):
+                self._placing.verdict[row] = JobVerdict.PREEMPT
+                reason = f"its host, job {preempt.job_id}, is preempted"
+                found.append(PreemptJob(int(jobs.job_id[row]), preempt.for_jobs, reason))
+        return tuple(found)
+
+    def _name_devices(self, preempts: Sequence[PreemptJob]) -> None:
+        """GPUs of those who got places of their own; nobody joins anybody on GPUs that change hands."""
+        jobs, occupancy = self._snapshot.jobs, self._gpu_occupancy
+        vacated: dict[int, list[int]] = {}
+        for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
+            for device in self._snapshot.devices.of(row).tolist():
+                if not occupancy.jobs_on[device]:
+                    vacated.setdefault(int(occupancy.node[device]), []).append(device)
+        for preempt in preempts:
+            row = jobs.row(preempt.job_id)
+            occupancy.guest_rules.depart(row)
+            for device in self._snapshot.devices.of(row).tolist():
+                occupancy.jobs_on[device].remove(row)
+                occupancy.taken[device] = True
+                if not occupancy.jobs_on[device]:
+                    vacated.setdefault(int(occupancy.node[device]), []).append(device)
+        claims = self._placing.claims
+        at_once = {row: occupancy.take_empty(claim.pieces) for row, claim in claims.items() if claim.at_once}
+        later = {row: self._take_vacated(claim.pieces, vacated) for row, claim in claims.items() if not claim.at_once}
+        self._devices = {row: (at_once | later)[row] for row in claims}
+
+    def _take_vacated(self, pieces: Sequence[NodeAllocation], vacated: dict[int, list[int]]) -> tuple[int, ...]:
+        """GPUs that others leave, and free ones where these are too few."""
+        devices: list[int] = []
+        for piece in pieces:
+            there = vacated.get(piece.node, [])
+            mine = [there.pop() for _ in range(min(piece.gpus, len(there)))]
+            empty = self._gpu_occupancy.free_on(piece.node)[: piece.gpus - len(mine)]
+            devices += mine
+            devices += self._gpu_occupancy.take_empty([piece._replace(gpus=len(empty))])
+        return tuple(sorted(devices))

@@ -1,0 +1,162 @@
+"""Who of those that wait joins whom: where all jobs together end earlier.
+
+A job k that waits, with work w_k left, would wait t_k for GPUs of its own. Beside a host h, with work w_h left, k would end
+at e_k and h at e_h (Equations 18 and 19 of SJF-BSBF, with what a guest loses whose host ends first:
+:mod:`slurm_soda.policies.sharing.arithmetic.revocation`). With n jobs waiting, b of them behind k, and G GPUs, to join
+changes the sum of completion times by
+
+- what k gains itself: t_k + w_k - e_k (if it loses its seat with h's end it waits on, until t_k at the least);
+- what those behind k gain, as so much of its work needs no GPUs of its own: b g_k / G x (work done beside h);
+- what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.expected_waits import expect_waits_s
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
+
+JOBS_PER_GPU = 2
+"""A host and a guest."""
+_MOST_REFUSALS = 32
+"""Jobs that find no host, one after the other, before a decision looks for hosts no more."""
+_LONG_S = 365 * 86_400.0
+"""In place of a run time that nobody knows."""
+
+
+class GuestPlaces:
+    """Places beside running jobs in one decision.
+
+    Attributes:
+        devices: by row, of those who join.
+        sub_batches: by row, of those who would accumulate gradients.
+        decisions: by row, the arithmetic behind joining or waiting.
+    """
+
+    def __init__(
+        self,
+        snapshot: SharingSnapshot,
+        placing: PlacementPass,
+        gpu_occupancy: GpuOccupancy,
+        interference_view: InterferenceView,
+        total_gpus: int,
+    ) -> None:
+        self._snapshot, self._placing = snapshot, placing
+        self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
+        self._total_gpus = total_gpus
+        self.devices: dict[int, tuple[int, ...]] = {}
+        self.sub_batches: dict[int, int] = {}
+        self.decisions: dict[int, SharingDecision] = {}
+        self._masks: dict[int, BoolColumn] = {}
+
+    def find(self, waiting: IntColumn) -> None:
+        """Places for those who gain by it, in this order.
+
+        O(devices) once, then O(hosts) in numpy for each of them; no more are asked once 32 in a row found no host.
+        """
+        sharing, jobs = self._snapshot.sharing, self._snapshot.jobs
+        able = sharing.shares[waiting] & np.isfinite(jobs.remaining_s[waiting])
+        if not able.any():
+            return
+        self._screen = PartnerScreen(
+            self._snapshot, self._gpu_occupancy, self._interference_view, JOBS_PER_GPU, BOUND_CAUTION
+        )
+        if not len(self._screen):
+            return
+        waits_s = self._expect_waits_s(waiting)
+        host_gpus = np.array([jobs.gpus[group.rows[0]] for group in self._screen.groups], dtype=np.float64)
+        self._host_weight = 1.0 + host_gpus * len(waiting) / self._total_gpus
+        refusals = 0
+        for at in np.flatnonzero(able).tolist():
+            row = int(waiting[at])
+            behind = (len(waiting) - at - 1) * int(jobs.gpus[row]) / self._total_gpus
+            refusals = 0 if self._join(row, waits_s[at], behind) else refusals + 1
+            if refusals == _MOST_REFUSALS:
+                return
+
+    def _expect_waits_s(self, waiting: IntColumn) -> list[float]:
+        jobs = self._snapshot.jobs
+        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
+        stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
+        running = [
+            (
+                _finite(self._interference_view.left_s(row) if row in shared else float(jobs.remaining_s[row])),
+                int(jobs.gpus[row]),
+            )
+            for row in np.flatnonzero(stays).tolist()
+        ]
+        wanted = zip(jobs.remaining_s[waiting].tolist(), jobs.gpus[waiting].tolist(), strict=True)
+        free_gpus = int(self._placing.free_capacity.now.gpus.sum())
+        return expect_waits_s(free_gpus, running, [(_finite(run_s), gpus) for run_s, gpus in wanted])
+
+    def _join(self, row: int, wait_s: float, behind: float) -> bool:
+        """Whether a job found hosts; ``behind``: b g_k / G of the formula."""
+        screen, work_s = self._screen, float(self._snapshot.jobs.remaining_s[row])
+        new_end_s, host_end_s = screen.completions_s(row)
+        with np.errstate(invalid="ignore"):
+            beside_s = np.clip(work_s - np.maximum(new_end_s - host_end_s, 0.0), 0.0, work_s)
+            if self._snapshot.mechanism.revokes:
+                # Who loses its seat waits again, until its turn comes.
+                new_end_s = new_end_s + np.where(new_end_s > host_end_s, np.maximum(wait_s - host_end_s, 0.0), 0.0)
+            gain_s = np.where(np.isfinite(new_end_s), wait_s + work_s - new_end_s + behind * beside_s, -np.inf)
+            cost_s = np.where(np.isfinite(host_end_s), self._host_weight * (host_end_s - screen.work_s), np.inf)
+        nodes, shape = self._request(row)
+        gpus = int(self._snapshot.jobs.gpus[row])
+        used = np.minimum(screen.free_capacity(nodes), gpus)
+        good = np.flatnonzero((gain_s > cost_s) & (used > 0))
+        if not len(good):
+            return False
+        # Of hosts with too few GPUs several are needed, each of which costs.
+        worth_s = gain_s[good] - cost_s[good] * gpus / used[good]
+        order = good[np.argsort(-worth_s, kind="stable")]
+        picked = self._gpu_occupancy.pick(row, shape, self._ranked_devices(order, nodes))
+        if picked is None:
+            return False
+        chosen = [at for at in order.tolist() if not set(screen.groups[at].devices).isdisjoint(picked[0])]
+        total_s = float(gain_s[chosen].min() - cost_s[chosen].sum()) if chosen else 0.0
+        return total_s > 0 and self._start(row, *picked, total_s)
+
+    def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
+        code = int(self._placing.demand.code[row])
+        shape = self._placing.demand.shapes[code]
+        if code not in self._masks:
+            self._masks[code] = self._gpu_occupancy.classes.mask(shape)
+        return self._masks[code], shape
+
+    def _ranked_devices(self, order: IntColumn, nodes: BoolColumn) -> Iterator[int]:
+        """Shared ones before free ones, as the job waits though these are free."""
+        yield from self._screen.devices(order, nodes)
+        yield from self._gpu_occupancy.free(nodes)
+
+    def _start(self, row: int, devices: list[int], pieces: list[NodeAllocation], total_s: float) -> bool:
+        """Algorithm 2 of SJF-BSBF has the last word: bounds and memory, all co-runners together, and the sub-batch."""
+        judged = self._interference_view.judge(row, devices)
+        reason = f"starts now: all jobs together end {total_s:.0f} s earlier than if it waited"
+        decision = self.decisions[row] = start_all_the_same(judged, reason)
+        if not decision.share:
+            return False
+        self._placing.free_capacity.hold(self._gpu_occupancy.take(devices, pieces))
+        self._placing.record(row, JobPlacement(list(pieces), at_once=True))
+        self.devices[row] = tuple(devices)
+        batch = int(self._snapshot.sharing.batch[row])
+        if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
+            self.sub_batches[row] = decision.chosen.sub_batch
+        return True
+
+
+def _finite(time_s: float) -> float:
+    return time_s if math.isfinite(time_s) else _LONG_S

@@ -1,0 +1,63 @@
+"""``soda``: least expected service first, preempted where that pays, shared where all jobs together end earlier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.run_times.gittins_rank import find_ranks
+from slurm_soda.policies.sharing.plan import mark_unshared
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.decision import OrderedPlaces, SharingRound
+from slurm_soda.policies.sharing.soda.guest_places import JOBS_PER_GPU
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState
+
+SODA = "soda"
+
+
+@dataclass(frozen=True, slots=True)
+class Soda:
+    """At each instant it starts, preempts and joins jobs as far as that makes the sum of completion times smaller, as
+    expected by what is known of run times. docs/policies/soda.md derives it.
+
+    On a snapshot that does not know single GPUs nobody joins anybody, and its facts say so (``sharing_known`` is 0).
+
+    Attributes:
+        change_s: GPU time lost on each GPU when a job is preempted: to save its state, to start it again, and the work
+            since it was last saved.
+    """
+
+    change_s: float = 60.0
+
+    @property
+    def name(self) -> str:
+        return SODA
+
+    @property
+    def jobs_per_gpu(self) -> int:
+        return JOBS_PER_GPU
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy
+        for a job that looks for hosts.
+        """
+        service = self._service(snapshot)
+        if isinstance(snapshot, SharingSnapshot):
+            return SharingRound(snapshot, service, self.change_s).run(SODA)
+        places = OrderedPlaces(snapshot, service, self.change_s)
+        preempts = places.place_gpu_jobs()
+        places.place_cpu_jobs()
+        return mark_unshared(places.plan(SODA, preempts), SODA)
+
+    def _service(self, snapshot: ClusterSnapshot) -> FloatColumn:
+        """GPUs x rank of each job, in GPU seconds: who waits must start first."""
+        jobs = snapshot.jobs
+        runs = jobs.state == JobState.RUNNING
+        cost_s = np.where(runs, 0.0, self.change_s)
+        ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s)
+        present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
+        most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
+        service: FloatColumn = jobs.gpus * np.fmin(ranks, most_s)
+        return service
