@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import FloatColumn, JobIdColumn
+from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.policies.snapshot_file.identifiers import JobIdColumn
 
 
 class StandingPredictions:
