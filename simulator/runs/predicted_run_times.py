@@ -14,7 +14,7 @@ from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.session.ranking import RankingPolicy, StartsOnlyPolicy
-from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.simulator.workload import Workload
 
@@ -34,6 +34,8 @@ class PolicyWithPredictions:
         ``workload.expected_s`` must be the truth.
         """
         self._policy, self.name = policy, policy.name
+        if isinstance(policy, CpuJobsLastPolicy):
+            self.cpu_jobs_last: Literal[True] = True
         self._forecast, self._standing = BatchRunTimePredictor(), StandingPredictions()
         if past is not None:
             traits, run_s = traits_of_workload(past), past.run_s.tolist()
@@ -83,6 +85,8 @@ class PolicyWithEstimates:
 
     def __init__(self, policy: Policy) -> None:
         self._policy, self.name = policy, policy.name
+        if isinstance(policy, CpuJobsLastPolicy):
+            self.cpu_jobs_last: Literal[True] = True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As the policy decides, and again when a job has outlived what was said of it."""

@@ -12,6 +12,7 @@ from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, 
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -59,6 +60,8 @@ class FakeJob:
     reason: str = "Priority"
     priority: int = 100
     site_factor: int = 0
+    points: ShownPriority | None = None
+    """``None``: sprio leaves it out."""
     restarts: int = 0
     eligible_s: float = 0.0
     start_s: float = NAN
@@ -238,6 +241,14 @@ class FakeSlurm:
         if self.basic_priority:
             raise PriorityPluginError("priority/basic")
         return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
+
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        self._answer("priority_parts")
+        return {job.job_id: job.points for job in self.all.values() if job.state == "PENDING" and job.points}
+
+    def most_earned_priority(self) -> int:
+        self._answer("most_earned_priority")
+        return 11_000
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer("allocations")
