@@ -22,6 +22,10 @@ STAYS = (
     "it cannot be made to leave now: it cannot save its state, has a guest itself, others get its GPUs in this cycle, Slurm "
     "refused its requeue, or it was preempted preemption.max_per_job times"
 )
+NOT_SEEN = (
+    "sodad sends no running guest back now: pools are in force (sodactl pools status), or who is on which GPU is not known "
+    "(sharing-not-seen in its log); scontrol requeue Incomplete {guest} sends it back all the same"
+)
 UNSHARED = "an admin wants it to share no more"
 
 
@@ -59,6 +63,7 @@ class ManualShares:
         self,
         plan: Plan | None,
         *,
+        parts: bool,
         refusals: Mapping[int, str],
         shares: Mapping[int, Share],
         jobs: Mapping[int, SlurmJob],
@@ -69,6 +74,7 @@ class ManualShares:
 
         Args:
             plan: of this cycle; ``None``: sodad only observes.
+            parts: the plan could make guests leave.
             refusals: why jobs that the plan lets join do not, by id.
             shares: those that are not over, by guest.
         """
@@ -83,7 +89,8 @@ class ManualShares:
                 self._conclude_share(row, job, share, jobs, now_s)
             else:
                 leaves = plan is None or any(one.job_id == row.guest for one in plan.preempts)
-                self._conclude_unshare(row, shares.get(row.guest), jobs, leaves=leaves)
+                stays = "" if leaves else STAYS if parts else NOT_SEEN.format(guest=job.address)
+                self._conclude_unshare(row, shares.get(row.guest), jobs, stays)
         return [row for row in self.rows if self._before.get(row.id) != (row.phase, row.why)]
 
     @staticmethod
@@ -107,13 +114,13 @@ class ManualShares:
 
     @staticmethod
     def _conclude_unshare(
-        row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob], *, leaves: bool
+        row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob], stays: str
     ) -> None:
         hosts = [host for host in row.hosts if host in jobs and jobs[host].state not in ENDED_STATES]
         if share is None:
             row.phase, row.why = ("kept", "") if hosts else ("over", "its hosts have ended")
         else:
-            row.why = STAYS if share.phase == "started" and not leaves else ""
+            row.why = stays if share.phase == "started" else ""
 
 
 def _share_of_task(

@@ -92,6 +92,7 @@ def list_objections(
     records: dict[int, SlurmJob],
     partitions: Sequence[str],
     *,
+    joins: bool,
     refused: str,
     decision: SharingDecision | None,
 ) -> list[ShareObjection]:
@@ -103,11 +104,12 @@ def list_objections(
         hosts: whom.
         records: Slurm's jobs by id.
         partitions: those whose jobs may share.
+        joins: the plan does it.
         refused: why the plan does not do it; empty if it does.
         decision: the arithmetic, if there is one.
     """
     told = list(_not_agreed(snapshot, (guest, *hosts), records, partitions))
-    seen = dict.fromkeys(_refusals(snapshot, guest, hosts))
+    seen = {} if joins else dict.fromkeys(_refusals(snapshot, guest, hosts))
     if refused and not (told and refused == "not everybody allows sharing"):
         seen[refused] = None
     told += [ShareObjection(why, find_remedy(why), forbids=True) for why in seen]
@@ -154,11 +156,11 @@ def _untimed(snapshot: SharingSnapshot, ids: Sequence[int]) -> Iterator[ShareObj
 
 
 def _refusals(snapshot: SharingSnapshot, guest: int, hosts: Sequence[int]) -> Iterator[str]:
-    """By the mechanism, of each GPU of the hosts."""
+    """By the mechanism, of each GPU of the hosts that has a place left, or of all where these are too few."""
     occupancy = GpuOccupancy(snapshot, FreeCapacity(snapshot))
     rows = dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
     if guest not in rows:
         return
-    for host in hosts:
-        for device in snapshot.devices.of(rows[host]).tolist() if host in rows else ():
-            yield from occupancy.guest_rules.refusals(rows[guest], device, occupancy.jobs_on[device])
+    devices = [device for host in hosts if host in rows for device in snapshot.devices.of(rows[host]).tolist()]
+    for device in occupancy.open_devices(rows[guest], devices):
+        yield from occupancy.guest_rules.refusals(rows[guest], device, occupancy.jobs_on[device])
