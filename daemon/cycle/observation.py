@@ -38,7 +38,7 @@ class SnapshotReader:
         """
         with watch("observe.shares"):
             if sharing.partitions or state.shares.by_guest or state.shares.manual.rows:
-                state.shares.manual.read(self._store)
+                state.shares.manual.read(self._store, at.now_s)
             devices = bool(sharing.partitions or state.shares.unshared)
         slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=devices)
         job_cache = state.job_cache

@@ -18,6 +18,8 @@ from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 
 SHARE_WITHIN_S = 3600.0
 """For so long sodad tries to carry out a share that an admin wants."""
+MOST_AHEAD_S = 60.0
+"""What is dated later than a cycle by more than this was written before the clock was set back."""
 STAYS = (
     "it cannot be made to leave now: it cannot save its state, has a guest itself, others get its GPUs in this cycle, Slurm "
     "refused its requeue, or it was preempted preemption.max_per_job times"
@@ -37,10 +39,10 @@ class ManualShares:
     _before: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Phase and reason by key, as the store has them."""
 
-    def read(self, store: Store) -> None:
-        """As the store has them now."""
+    def read(self, store: Store, now_s: float) -> None:
+        """As the store had them when the cycle began: what it begins is not older than the word that it follows."""
         with store.read() as session:
-            self.rows = manual_shares(session)
+            self.rows = [row for row in manual_shares(session) if not 0.0 < row.asked_s - now_s < MOST_AHEAD_S]
         self._before = {row.id: (row.phase, row.why) for row in self.rows}
 
     @property
@@ -48,11 +50,11 @@ class ManualShares:
         """Guests that are to be given their own requests back."""
         return {row.guest for row in self.rows if row.kind == "unshare" and row.phase == "asked"}
 
-    def mark(self, sharing: SharingJobs, job_ids: Sequence[int]) -> SharingJobs:
-        """The columns with what is wanted of these jobs, which are those of the snapshot."""
+    def mark(self, sharing: SharingJobs, job_ids: Sequence[int], now_s: float) -> SharingJobs:
+        """The columns with what is wanted now of these jobs, which are those of the snapshot."""
         listed = set(job_ids)
         pairs = [(row, host) for row in self.rows if row.guest in listed for host in row.hosts if host in listed]
-        joins = tuple((row.guest, host) for row, host in pairs if row.kind == "share")
+        joins = tuple((row.guest, host) for row, host in pairs if row.kind == "share" and not _is_stale(row, now_s))
         apart = {(min(row.guest, host), max(row.guest, host)) for row, host in pairs if row.kind == "unshare"}
         partings = tuple(sorted(self.unshared & listed))
         return replace(
@@ -108,19 +110,22 @@ class ManualShares:
             row.phase, row.why = "over", "it started on GPUs of its own"
         elif left:
             row.phase, row.why = "over", f"job {left[0]} no longer runs"
-        elif now_s - row.asked_s > SHARE_WITHIN_S:
+        elif _is_stale(row, now_s):
             last = row.why or "it did not start"
             row.phase, row.why = "over", f"given up after {SHARE_WITHIN_S / 60:.0f} min; {last}"
 
     @staticmethod
-    def _conclude_unshare(
-        row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob], stays: str
-    ) -> None:
+    def _conclude_unshare(row: ManualShareRow, share: Share | None, jobs: Mapping[int, SlurmJob], stays: str) -> None:
         hosts = [host for host in row.hosts if host in jobs and jobs[host].state not in ENDED_STATES]
         if share is None:
             row.phase, row.why = ("kept", "") if hosts else ("over", "its hosts have ended")
         else:
             row.why = stays if share.phase == "started" else ""
+
+
+def _is_stale(row: ManualShareRow, now_s: float) -> bool:
+    """Whether a share is not tried any more."""
+    return now_s - row.asked_s > SHARE_WITHIN_S
 
 
 def _share_of_task(
@@ -129,5 +134,7 @@ def _share_of_task(
     """Of an array one task is meant, which becomes a job of its own before it joins."""
     if not job.array_rest:
         return None
-    tasks = (share for share in shares.values() if share.guest in jobs and set(share.hosts) & set(row.hosts))
+    # One of an earlier word is another task's.
+    since = (share for share in shares.values() if share.created_s >= row.asked_s)
+    tasks = (share for share in since if share.guest in jobs and set(share.hosts) & set(row.hosts))
     return next((share for share in tasks if jobs[share.guest].array_job_id == job.array_job_id), None)

@@ -128,7 +128,9 @@ class OpenShares:
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
         apart = tuple(self.pauses.standing(snapshot, self._steady_s))
-        sharing = self.manual.mark(replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist())
+        sharing = self.manual.mark(
+            replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist(), snapshot.now_s
+        )
         return replace(snapshot, sharing=sharing)
 
     def advance(

@@ -72,8 +72,8 @@ class SharingSnapshotReader:
     def fill(
         self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings, *, parts_by_hand: bool
     ) -> ClusterSnapshot:
-        """The snapshot with single GPUs, where jobs of a partition may share them, or, with ``parts_by_hand``, a guest that is
-        there shall go; else, and where that fails, as it was.
+        """The snapshot with single GPUs, where jobs of a partition may share them, or, with ``parts_by_hand``, a guest shall
+        go; else, and where that fails, as it was.
 
         Pools divide a snapshot, and nobody divides single GPUs: with pools in force nothing is shared.
         """

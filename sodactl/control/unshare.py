@@ -121,8 +121,8 @@ def _obstacles(site: SiteAccess, record: SlurmJob, lost_s: float | None) -> Iter
     requeue = f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}"
     if not can_be_parted(record):
         why = (
-            f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad makes "
-            "no job lose work"
+            f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad "
+            "makes no job lose work"
             if is_revocable(record)
             else f"job {record.job_id} cannot be requeued"
         )
