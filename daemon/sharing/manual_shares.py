@@ -38,6 +38,8 @@ class ManualShares:
     rows: Sequence[ManualShareRow] = ()
     _before: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Phase and reason by key, as the store has them."""
+    _begun: set[int] = field(default_factory=set)
+    """Keys of those whose share is on its way: of an array no second task joins meanwhile."""
 
     def read(self, store: Store, now_s: float) -> None:
         """As the store had them when the cycle began: what it begins is not older than the word that it follows."""
@@ -54,12 +56,15 @@ class ManualShares:
         """The columns with what is wanted now of these jobs, which are those of the snapshot."""
         listed = set(job_ids)
         pairs = [(row, host) for row in self.rows if row.guest in listed for host in row.hosts if host in listed]
-        joins = tuple((row.guest, host) for row, host in pairs if row.kind == "share" and not _is_stale(row, now_s))
+        joins = tuple((row.guest, host) for row, host in pairs if self._is_to_begin(row, now_s))
         apart = {(min(row.guest, host), max(row.guest, host)) for row, host in pairs if row.kind == "unshare"}
         partings = tuple(sorted(self.unshared & listed))
         return replace(
             sharing, manual_joins=joins, manual_partings=partings, apart=tuple(sorted({*sharing.apart, *apart}))
         )
+
+    def _is_to_begin(self, row: ManualShareRow, now_s: float) -> bool:
+        return row.kind == "share" and row.id not in self._begun and not _is_stale(row, now_s)
 
     def conclude(
         self,
@@ -88,6 +93,7 @@ class ManualShares:
             elif row.kind == "share":
                 share = shares.get(row.guest) or _share_of_task(row, job, shares, jobs)
                 row.why = refused.get(row.guest, "") if share is None else ""
+                (self._begun.discard if share is None else self._begun.add)(row.id)
                 self._conclude_share(row, job, share, jobs, now_s)
             else:
                 leaves = plan is None or any(one.job_id == row.guest for one in plan.preempts)

@@ -15,6 +15,7 @@ import pytest
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.sodactl.control.share_objections import find_remedy
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
 from tests.daemon.fake_slurm import FakeClock
@@ -168,6 +169,19 @@ def test_every_reason_against_has_its_remedy(
     assert site.wanted() == []
     out = site("share", "2", "--with", "1", status=1).out
     assert f"Not possible: {reason}." in out
+
+
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        ("it cannot be a guest: limits of accounting are not known now", "ask again in a minute"),
+        ("it cannot be a guest: nobody can be one now: Prolog=(null): set Prolog=…", "do that; sodad looks again"),
+        ("nobody knows how much they would slow each other down", "counts within a minute: ask again then"),
+        ("nobody knows how long job 2 will run", "counts within a minute: ask again then"),
+    ],
+)
+def test_what_is_known_a_moment_later_is_to_be_asked_again(why: str, remedy: str) -> None:
+    assert remedy in find_remedy(why)
 
 
 def test_all_reasons_are_told_at_once(site: Site) -> None:
