@@ -14,7 +14,16 @@ import click
 from benchmarks.evaluate.cells import POLICIES, STOCK, Cell, all_cells, choose_policies, quick_cells
 from benchmarks.evaluate.findings import find
 from benchmarks.evaluate.report import write_report
-from benchmarks.evaluate.runs import GPU, RESTART_S, SAVED_EVERY_S, FinishedRun, RunSpec, finished_runs, run_missing
+from benchmarks.evaluate.runs import (
+    GPU,
+    RESTART_S,
+    SAVED_EVERY_S,
+    USERS_PART,
+    FinishedRun,
+    RunSpec,
+    finished_runs,
+    run_missing,
+)
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.simulator.generators.registry import find_generator
 from slurm_soda.simulator.report.time_text import span_text
@@ -65,7 +74,7 @@ def main(
     evaluation that was ended goes on where it was.
     """
     folder = out or Path("build/evaluate-quick" if quick else "build/evaluate")
-    seeds = seeds or (tuple(range(1, 2)) if quick else tuple(range(1, 6)))
+    seeds = seeds or ((1,) if quick else (1, 2, 3, 4, 5))
     cells = quick_cells() if quick else all_cells()
     try:
         policies = choose_policies(without)
@@ -125,6 +134,7 @@ def about(found: dict[RunSpec, FinishedRun], specs: list[RunSpec], slowdown: flo
         "workloads": ", ".join(f"{family} ({count} jobs)" for family, count in jobs.items()),
         "pairs": f"Gavel's table, {GPU}" if slowdown is None else f"any two fit and take {slowdown:g} times as long",
         "costs": f"{RESTART_S:g} s for a restart; jobs that can checkpoint do so every {SAVED_EVERY_S:g} s of work",
+        "users": f"equal shares; one holds at most {100 * USERS_PART:g} % of the GPUs, or one job",
         "source": ", ".join(sorted({run.code for run in found.values()})),
     }
 

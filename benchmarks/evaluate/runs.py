@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from slurm_soda.daemon.config import PreemptionSettings
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
 from slurm_soda.policies.sharing.mechanism.mechanism import find_mechanism
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
-from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.cluster import SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.generators.registry import find_generator, generate_workload
 from slurm_soda.simulator.report.atomic_files import write_atomically
@@ -30,11 +31,15 @@ from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
 from slurm_soda.simulator.runs.batch import SimulationBatch
 from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.site.description import Qos, SiteDescription
 from slurm_soda.simulator.whatif.candidates import RESTART_S
+from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl.simulation.inputs.slowdown_predictors import fit_leave_one_out
 
 GPU = "v100"
 """Of all families' clusters, and of the table of pairs."""
+USERS_PART = 0.5
+"""Our choice: the part of the GPUs that one user may hold, whatever the policy (MaxTRESPerUser)."""
 SAVED_EVERY_S = 600.0
 """Jobs that can checkpoint save their state so often; a guest loses what it did since."""
 _ROOT = Path(__file__).parents[2]
@@ -58,6 +63,7 @@ class RunSpec:
         """All of it as one text; the table by its bytes, not by its place."""
         pairs = self.slowdown if self.pairs is None else _file_hash(self.pairs)
         values = {**asdict(self), "pairs": pairs, "saved_every_s": SAVED_EVERY_S, "restart_s": RESTART_S}
+        values["users_part"] = USERS_PART
         del values["slowdown"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -68,17 +74,20 @@ class RunSpec:
     def scenario(self) -> Scenario:
         """The workload on its cluster, with costs and what policies know."""
         cell = self.cell
+        entry = find_generator(cell.family)
         jobs = generate_workload(cell.family, self.seed, self.jobs, {"load_ratio": cell.load})
         jobs = AgreeingUsers(cell.can_checkpoint, cell.consent).drawn(jobs, self.seed)
+        cluster = parse_cluster(entry.cluster, jobs.partitions)
         predicted = cell.knowledge == PREDICTED
         return Scenario(
             workload=with_estimates(jobs, PREDICTED if predicted else "exact"),
-            cluster=parse_cluster(find_generator(cell.family).cluster, jobs.partitions),
+            cluster=cluster,
             costs=Costs(restart_s=RESTART_S, checkpoint_every_s=SAVED_EVERY_S),
             max_preemptions=PreemptionSettings().max_per_job,
             predicted=predicted,
             seed=self.seed,
             sharing=self._sharing(),
+            site=SiteDescription(other_qos=Qos(max_gpus_per_user=users_limit(jobs, cluster))),
         )
 
     def _sharing(self) -> SharingRules:
@@ -91,6 +100,11 @@ class RunSpec:
             return SharingRules(pairs=self.pairs, gpu=GPU, mechanism=mechanism)
         predictor = _fit(self.pairs)
         return SharingRules(pairs=self.pairs, gpu=GPU, knowledge=PREDICTED, predictor=predictor, mechanism=mechanism)
+
+
+def users_limit(jobs: Workload, cluster: SimulatedCluster) -> int:
+    """GPUs that a user's jobs may hold together: :data:`USERS_PART` of them, but enough for the largest job."""
+    return max(math.ceil(USERS_PART * cluster.total_gpus), int(jobs.gpus.max()))
 
 
 @lru_cache(maxsize=1)

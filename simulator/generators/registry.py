@@ -107,7 +107,7 @@ GENERATORS: tuple[WorkloadGenerator, ...] = (
         "like-philly",
         "after Philly: sweeps and a heavy tail, with users and time limits",
         "msr-fiddle/philly-traces (CC-BY-4.0)",
-        1_200,
+        900,
         sites.PHILLY,
     ),
     _family(
@@ -128,11 +128,11 @@ GENERATORS: tuple[WorkloadGenerator, ...] = (
         "like-soda",
         "after SODA's month, on 8 nodes: CPU, training and inference jobs",
         "SODA, Sections III, IV-E and VI",
-        1_000,
+        800,
         sites.SODA,
     ),
     _family("lab", "a small lab: trials by the minute, trainings by the day", "our choice", 500, sites.LAB),
-    _family("day-night", "a site that is full by day and drains by night", "our choice", 700, sites.DAY_AND_NIGHT),
+    _family("day-night", "a site that is full by day and drains by night", "our choice", 600, sites.DAY_AND_NIGHT),
 )
 
 

@@ -53,7 +53,7 @@ def test_waits_below_a_minute_are_one() -> None:
 
 def test_ratios_are_geometric_means_over_seeds_that_both_ran() -> None:
     half, twice = finished([50, 100, 150, 200], [0, 0, 1, 1]), finished([800, 1600, 2400, 3200], [0, 0, 1, 1])
-    found = statistics.compare_runs({1: half, 2: twice, 3: half}, {1: STOCK_RUN, 2: STOCK_RUN})
+    found = statistics.compare_runs({1: half, 2: twice, 3: half}, {1: STOCK_RUN, 2: STOCK_RUN, 4: STOCK_RUN})
     assert found[AVG_JCT].value == pytest.approx(math.sqrt(0.5 * 8))
     assert found[WORST_JOB].value == pytest.approx(2.0)
     assert found[AVG_JCT].low == pytest.approx(0.5)
@@ -78,19 +78,19 @@ def test_the_same_runs_differ_nowhere_and_an_interval_covers_its_value() -> None
 
 
 def test_intervals_cover_as_often_as_they_say() -> None:
-    """Log-normal JCTs, a policy that divides each by a random factor of mean log -0.5: 100 worlds."""
+    """Log-normal JCTs, a policy that divides each by a random factor of mean log -0.5: 40 worlds."""
     rng = np.random.default_rng(5)
     covered = 0
-    for _ in range(100):
+    for _ in range(40):
         runs, stock = {}, {}
         for seed in range(8):
-            base = np.exp(rng.normal(7, 0.5, 200))
-            user = rng.integers(0, 40, 200).tolist()
+            base = np.exp(rng.normal(7, 0.5, 60))
+            user = rng.integers(0, 20, 60).tolist()
             shift = rng.normal(-0.5, 0.1)
             stock[seed], runs[seed] = finished(base.tolist(), user), finished((base * math.exp(shift)).tolist(), user)
         ratio = statistics.compare_runs(runs, stock)[AVG_JCT]
         covered += ratio.low <= math.exp(-0.5) <= ratio.high
-    assert covered >= 82
+    assert covered >= 32
 
 
 def test_the_most_hurt_user() -> None:
