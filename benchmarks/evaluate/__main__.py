@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from benchmarks.evaluate.cells import POLICIES, STOCK, Cell, all_cells, choose_policies, quick_cells
+from benchmarks.evaluate.cells import POLICIES, Cell, all_cells, choose_policies, quick_cells
 from benchmarks.evaluate.findings import find
 from benchmarks.evaluate.report import write_report
 from benchmarks.evaluate.runs import (
@@ -26,6 +26,7 @@ from benchmarks.evaluate.runs import (
 )
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.simulator.generators.registry import find_generator
+from slurm_soda.simulator.report.against_stock import STOCK
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.wire.errors import SodaError
 

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 
 from slurm_soda.policies.registry.catalog import find_entry
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, SLURM
+from slurm_soda.simulator.report.against_stock import STOCK
 
 FAMILIES = ("like-philly", "like-pollux", "like-gavel", "like-soda", "lab", "day-night")
 CAN_CHECKPOINT = (0.0, 0.3, 1.0)
 CONSENT = (0.0, 0.5, 1.0)
 LOADS = (0.7, 0.9, 1.1)
 PREDICTED, TRUTH = "predicted", "truth"
-STOCK = "multifactor"
-"""Slurm as sites have it: multifactor priorities with EASY backfill. All others are held against it."""
 JUDGED = "soda"
 POLICIES = (STOCK, "tiresias-las", "srsf", "sjf-bsbf", "srsf-share", JUDGED)
 _HALF, _USUAL = 0.5, 0.9

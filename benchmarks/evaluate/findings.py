@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.evaluate.cells import PREDICTED, STOCK, TRUTH, Cell, partner
+from benchmarks.evaluate.cells import PREDICTED, TRUTH, Cell, partner
 from benchmarks.evaluate.runs import FinishedRun, RunSpec
-from benchmarks.evaluate.statistics import (
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL
+from slurm_soda.simulator.report.against_stock import STOCK
+from slurm_soda.simulator.report.paired_statistics import (
     AVG_JCT,
     P99_WAIT,
     WORST_USER,
@@ -20,7 +22,6 @@ from benchmarks.evaluate.statistics import (
     geometric_mean,
     most_hurt_user,
 )
-from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL
 
 Runs = Mapping[str, Mapping[int, FinishedRun]]
 """By policy and seed."""
@@ -34,7 +35,7 @@ class PolicyInCell:
 
     avg_jct_s: float
     against_stock: Mapping[str, Ratio]
-    """By :data:`.statistics.FIGURES`."""
+    """By :data:`~slurm_soda.simulator.report.paired_statistics.FIGURES`."""
     best_other: str
     """The policy of least average JCT among the others; empty: there is none."""
     against_best: float

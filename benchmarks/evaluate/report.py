@@ -11,13 +11,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.evaluate.cells import JUDGED, STOCK, Cell
+from benchmarks.evaluate.cells import JUDGED, Cell
 from benchmarks.evaluate.findings import FAR, MORE_WAIT, USER_BOUND, WITHIN, Findings, PolicyInCell, PolicyOverall
-from benchmarks.evaluate.statistics import AVG_JCT, FIGURES, P99_WAIT, WORST_JOB, WORST_USER, Ratio
 from benchmarks.reproduce.document import bullet, number, paragraph, table
+from slurm_soda.simulator.report.against_stock import STOCK
 from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.simulator.report.charts.palette import LIGHT, hue_index
 from slurm_soda.simulator.report.charts.png_charts import plain_axes, png_bytes, title_axes
+from slurm_soda.simulator.report.paired_statistics import AVG_JCT, P99_WAIT, WORST_JOB, WORST_USER, Ratio
 
 WANTED = {1.0: 0.50, 0.3: 0.75}
 WANTED_NEW_SITE, WANTED_REGRET = 0.90, 1.08
@@ -153,13 +154,13 @@ def _cell(cell: Cell, policies: Mapping[str, PolicyInCell]) -> Iterator[str]:
         f"{100 * cell.can_checkpoint:g} % of the jobs can checkpoint, {100 * cell.consent:g} % consent; mechanism",
         f"`{cell.mechanism}`, knowledge: {cell.knowledge}.",
     )
-    head = ["policy", "average JCT (s)", *(TITLES[key] for key in FIGURES), "most hurt user", "preemptions a job",
+    head = ["policy", "average JCT (s)", *(TITLES[key] for key in TITLES), "most hurt user", "preemptions a job",
             "requeued guests a job", "over the best other"]  # fmt: skip
     rows = []
     for name, one in policies.items():
         best = f"{number(one.against_best, 3)} (`{one.best_other}`)" if one.best_other else "–"
         rows.append([
-            f"`{name}`", number(one.avg_jct_s, 0), *(_ratio(one.against_stock[key]) for key in FIGURES),
+            f"`{name}`", number(one.avg_jct_s, 0), *(_ratio(one.against_stock[key]) for key in TITLES),
             number(one.most_hurt_user, 2), number(one.preemptions_a_job, 2), number(one.revoked_a_job, 2), best,
         ])  # fmt: skip
     yield from [*table(head, rows), ""]

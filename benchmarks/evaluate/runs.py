@@ -134,6 +134,11 @@ class FinishedRun:
     failed: str = ""
     """Why it did not come to an end; empty: it did."""
 
+    @property
+    def slowdown(self) -> None:
+        """Run times are not in the file."""
+        return
+
     def document(self) -> dict[str, Any]:
         """As plain data; times to a tenth of a second."""
         columns = {key: np.round(getattr(self, key), 1).tolist() for key in ("jct_s", "wait_s", "user")}

@@ -68,6 +68,11 @@ def _both(rows: Sequence[PolicyRuns]) -> bool:
     return _any("avg_gpu_jct_s")(rows) and _any("avg_cpu_jct_s")(rows)
 
 
+def _several_users(rows: Sequence[PolicyRuns]) -> bool:
+    """Whether there is anybody to be fair between."""
+    return any(len(set(run.user.tolist())) > 1 for row in rows for run in row.runs)
+
+
 def _mixed(rows: Sequence[PolicyRuns]) -> bool:
     """Whether nodes have a part in speed, and there are CPU jobs."""
     return _any("gpu_busy_ratio")(rows) and _any("cpu_within_10s_ratio")(rows)
@@ -80,6 +85,8 @@ TABLE_COLUMNS = (
     TableColumn("p95", _time("p95_jct_s")),
     TableColumn("p99", _time("p99_jct_s")),
     TableColumn("avg wait", _time("avg_queue_s")),
+    TableColumn("JCT / run time", lambda _, row: f"{row.mean('avg_slowdown'):,.1f}"),
+    TableColumn("fairness", lambda _, row: f"{row.mean('fairness_index'):.2f}", _several_users),
     TableColumn("GPU jobs' JCT", _time("avg_gpu_jct_s"), _both),
     TableColumn("CPU jobs' JCT", _time("avg_cpu_jct_s"), _both),
     TableColumn("makespan", _time("makespan_s")),

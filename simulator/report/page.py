@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from slurm_soda.simulator.report.charts.curves import Distribution, UsageCurve, log_bounds, step_corners
@@ -24,7 +24,9 @@ class ReportSection:
     title: str
     lines: tuple[str, ...]
     code: bool = False
-    """They are lines of a file."""
+    """They are lines of a file, or of a table."""
+    ratios: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """A chart below them, of lines by name: from 0 to 1 across, ratios up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,21 @@ def _card(title: str, body: str) -> str:
 
 
 def _text(passage: ReportSection) -> str:
+    lines = passage.lines
+    chart = _ratio_chart(passage.ratios, passage.title) if passage.ratios else ""
     if passage.code:
-        return f"<pre>{escape(chr(10).join(passage.lines))}</pre>"
-    return "".join(f"<p>{escape(line)}</p>" for line in passage.lines)
+        return f"<pre>{escape(chr(10).join(lines))}</pre>{chart}"
+    return "".join(f"<p>{escape(line)}</p>" for line in lines) + chart
+
+
+def _ratio_chart(ratios: Mapping[str, Sequence[tuple[float, float]]], label: str) -> str:
+    top = max(1.0, *(ratio for points in ratios.values() for _, ratio in points))
+    ticks = [(ratio / top, f"{ratio:g}×") for ratio in (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0) if ratio <= top]
+    lines = [
+        ChartLine(name, _style(number), [(x, ratio / top) for x, ratio in points], line_width(number, len(ratios)))
+        for number, (name, points) in enumerate(ratios.items())
+    ]
+    return _key(list(ratios)) + render_line_chart(lines, PERCENT_TICKS, ticks, label)
 
 
 def _table(rows: Sequence[PolicyRuns]) -> str:
@@ -126,14 +140,15 @@ def _distributions(rows: Sequence[PolicyRuns], which: str) -> str:
     edge = f"; less than {ticks[0][1]} stands at the left edge" if which == "queue" else ""
     marks = [(place(seconds), text) for seconds, text in ticks]
     label = f"part of the jobs by {'completion time' if which == 'jct' else 'time waited'}"
-    return f'{_key(rows)}{render_line_chart(lines, marks, PERCENT_TICKS, label)}<p class="x">{label}, logarithmic{edge}</p>'
+    chart = _key([row.policy for row in rows]) + render_line_chart(lines, marks, PERCENT_TICKS, label)
+    return f'{chart}<p class="x">{label}, logarithmic{edge}</p>'
 
 
-def _key(rows: Sequence[PolicyRuns]) -> str:
+def _key(names: Sequence[str]) -> str:
     entries = "".join(
         f'<span><svg viewBox="0 0 26 8"><line class="{_style(number)}" x1="0" x2="26" y1="4" y2="4"/></svg>'
-        f"{escape(row.policy)}</span>"
-        for number, row in enumerate(rows)
+        f"{escape(name)}</span>"
+        for number, name in enumerate(names)
     )
     return f'<div class="key">{entries}</div>'
 

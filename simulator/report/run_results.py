@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.charts.curves import Distribution, UsageCurve, make_distribution
 from slurm_soda.simulator.report.charts.gantt import GanttChart
 from slurm_soda.simulator.report.charts.sharing_gantt import make_gantt
 from slurm_soda.simulator.report.sharing_summary import gpu_usage_curve
 from slurm_soda.simulator.report.soda_figures import SodaCurves, make_soda_curves
-from slurm_soda.simulator.report.summary import RunSummary, jct_s, queue_s, summarise
+from slurm_soda.simulator.report.summary import RunSummary, jct_s, queue_s, slowdowns, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class SimulatedRun:
     jct_s: FloatColumn
     """NaN for jobs that never ended."""
     queue_s: FloatColumn
+    slowdown: FloatColumn
+    """As in :func:`~slurm_soda.simulator.report.paired_statistics.bounded_slowdown`."""
+    user: IntColumn
+    """Number of each job's user; -1: nobody knows."""
     gpus: UsageCurve
     lanes: GanttChart | None
     """None for a run too large to read as a chart."""
@@ -47,6 +51,8 @@ def reduce_outcome(
         summary=summarise(outcome),
         jct_s=jct_s(outcome),
         queue_s=waits_s,
+        slowdown=slowdowns(outcome),
+        user=outcome.workload.user,
         gpus=gpu_usage_curve(outcome),
         lanes=make_gantt(outcome) if charts else None,
         site=make_soda_curves(outcome, waits_s),

@@ -13,6 +13,7 @@ from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster
 from slurm_soda.simulator.node.node_measurements import UsageIntervals
 from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
+from slurm_soda.simulator.report.paired_statistics import bounded_slowdown, jains_index
 from slurm_soda.simulator.report.sharing_summary import gpus_in_use_s, summarise_sharing
 from slurm_soda.simulator.report.soda_figures import measure_activity, measure_start_delays
 
@@ -38,6 +39,10 @@ class RunSummary:
     p95_jct_s: float
     p99_jct_s: float
     avg_queue_s: float
+    avg_slowdown: float
+    """Mean of JCT over run time (:func:`~slurm_soda.simulator.report.paired_statistics.bounded_slowdown`)."""
+    fairness_index: float
+    """Jain's index of users' mean slowdowns: 1 if all users' jobs are slowed down alike; NaN if nobody knows users."""
     avg_gpu_jct_s: float
     """Mean JCT of the jobs that use GPUs."""
     avg_cpu_jct_s: float
@@ -93,6 +98,11 @@ def queue_s(outcome: SimulationOutcome) -> FloatColumn:
     return np.maximum(jct_s(outcome) - outcome.held_s, 0.0)
 
 
+def slowdowns(outcome: SimulationOutcome) -> FloatColumn:
+    """JCT over run time of each job; NaN for one that never ended."""
+    return bounded_slowdown(jct_s(outcome), outcome.workload.run_s)
+
+
 def counts_cpus(cluster: SimulatedCluster) -> bool:
     """Whether the cluster says how many CPU cores its nodes have."""
     return bool(cluster.cpus.sum() > 0 and (cluster.cpus < UNCOUNTED).all())
@@ -117,6 +127,8 @@ def summarise(outcome: SimulationOutcome) -> RunSummary:
         p95_jct_s=p95_s,
         p99_jct_s=p99_s,
         avg_queue_s=_mean(queue_s(outcome)[ended]),
+        avg_slowdown=_mean(slowdowns(outcome)[ended]),
+        fairness_index=_fairness(workload.user[ended], slowdowns(outcome)[ended]),
         avg_gpu_jct_s=_mean(took_s[ended & (workload.gpus > 0)]),
         avg_cpu_jct_s=_mean(took_s[ended & (workload.gpus == 0)]),
         makespan_s=makespan_s,
@@ -143,6 +155,13 @@ def _held_ratio(parts: AllocationSegments | UsageIntervals, held: IntColumn, cap
 
 def _over(part: float, whole: float) -> float:
     return part / whole if whole > 0 else UNKNOWN
+
+
+def _fairness(user: IntColumn, slowdown: FloatColumn) -> float:
+    known = user >= 0
+    jobs = np.bincount(user[known])
+    total = np.bincount(user[known], slowdown[known])
+    return jains_index(total[jobs > 0] / jobs[jobs > 0]) if known.any() else UNKNOWN
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -9,6 +9,7 @@ from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.whatif.answer import WhatIfAnswer
 from slurm_soda.simulator.whatif.candidate_runs import Candidate
 from slurm_soda.simulator.whatif.candidates import RESTART_S
+from slurm_soda.simulator.whatif.gain_curve import NAMED
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 
 _TRUSTED_RATIO = 0.15
@@ -25,9 +26,17 @@ def headline(found: WhatIfAnswer) -> str:
             f"Nothing that was tried is worth a change: jobs complete in {span_text(found.present.avg_jct_s)} on average,"
             f" at best in {span_text(found.best.avg_jct_s)}"
         )
+    line = found.gain[0] if found.gain and found.gain[0].consent is None else None
+    parts = [] if line is None else [point for part in NAMED if (point := line.at(part)) is not None]
+    if line is None or line.label != best.label or len(parts) < len(NAMED):
+        return (
+            f"{best.label} would have completed jobs in {span_text(best.avg_jct_s)} on average instead of"
+            f" {span_text(present.avg_jct_s)}: {present.avg_jct_s / best.avg_jct_s:.2f} times better"
+        )
+    nobody, some, everybody = (span_text(point.runs.mean("avg_jct_s")) for point in parts)
     return (
-        f"{best.label} would have completed jobs in {span_text(best.avg_jct_s)} on average instead of"
-        f" {span_text(present.avg_jct_s)}: {present.avg_jct_s / best.avg_jct_s:.2f} times better"
+        f"{best.label} would have completed jobs in {nobody} on average if no job could checkpoint, {some} if"
+        f" {100 * NAMED[1]:.0f} % could, {everybody} if all could, instead of {span_text(present.avg_jct_s)}"
     )
 
 
@@ -56,6 +65,7 @@ def list_findings(found: WhatIfAnswer) -> Iterator[str]:
 
 
 def _who_pays(found: WhatIfAnswer) -> Iterator[str]:
+    """If jobs can checkpoint as in the first table; the second has the number of jobs for other parts."""
     whole = found.losers.everybody
     if found.best is found.present:
         return
@@ -170,8 +180,8 @@ def _checkpoints(found: WhatIfAnswer) -> str:
     able = found.site.workload.preemptible
     if able.all():
         return (
-            "Every job is taken to be able to checkpoint. Only jobs submitted with --soda-checkpoint are ever preempted, so"
-            " the gain comes as far as users say so."
+            "In the first table every job is taken to be able to checkpoint. Only jobs submitted with --soda-checkpoint are"
+            " ever preempted, so the gain comes as far as users say so: the second table says how far."
         )
     return (
         f"{int((~able).sum()):,} of {len(able):,} jobs cannot checkpoint (--soda-checkpoint) and are never preempted"

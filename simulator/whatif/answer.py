@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from slurm_soda.simulator.whatif.candidate_runs import (
     WhatIfQuestion,
     candidate_of_least_jct,
 )
+from slurm_soda.simulator.whatif.gain_curve import CONSENT, GainLine, make_gain_line
 from slurm_soda.simulator.whatif.observed_site import ObservedFigures, ObservedSite, summarise_observed
 from slurm_soda.simulator.whatif.worse_off_jobs import WorseOffJobs, compare_jobs
 
@@ -46,6 +48,8 @@ class WhatIfAnswer:
     """Under the recommended policy, or under the best one that was tried."""
     restart_s: float
     restart_is_guessed: bool
+    gain: tuple[GainLine, ...]
+    """The recommended policy, or the best one that was tried, and those that share GPUs, by who can checkpoint."""
     members: int
     """Over so many workloads figures are means."""
     failed: tuple[FailedRun, ...] = ()
@@ -99,6 +103,7 @@ def answer_question(
     (bound,) = bounds
     best = candidate_of_least_jct([*able, *(candidate for candidate in tried if candidate.complete)])
     recommended = best if best.avg_jct_s * WORTHWHILE_RATIO < present.avg_jct_s else None
+    curved = [recommended] if any(recommended is one for one in tried) and recommended else tried
     return WhatIfAnswer(
         site=site,
         seen=seen,
@@ -107,9 +112,10 @@ def answer_question(
         bound=bound,
         recommended=recommended,
         dearer=rig.dearer(recommended) if recommended and recommended.runs.mean("preemptions") else None,
-        losers=compare_jobs(site.workload, _jct_s(present), _jct_s(best)),
+        losers=compare_jobs(site.workload, _jct_s(present.runs), _jct_s(best.runs)),
         restart_s=restart_s,
         restart_is_guessed=question.restart_s is None,
+        gain=_gain_lines(site, rig, present, [*([candidate_of_least_jct(curved)] if curved else []), *sharing]),
         members=len(rig.workloads),
         failed=rig.failed,
     )
@@ -126,7 +132,23 @@ def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Can
     return kept
 
 
-def _jct_s(candidate: Candidate) -> FloatColumn:
+def _gain_lines(
+    site: ObservedSite, rig: CandidateRunner, present: Candidate, chosen: Sequence[Candidate]
+) -> tuple[GainLine, ...]:
+    before_s = _jct_s(present.runs)
+
+    def losers(runs: PolicyRuns) -> WorseOffJobs:
+        return compare_jobs(site.workload, before_s, _jct_s(runs))
+
+    lines = [
+        make_gain_line(present, rig.workloads, consent, partial(rig.again, candidate), losers)
+        for candidate in chosen
+        for consent in (CONSENT if candidate.role == "sharing" else (None,))
+    ]
+    return tuple(line for line in lines if line is not None)
+
+
+def _jct_s(runs: PolicyRuns) -> FloatColumn:
     """Mean JCT of each job over the workloads."""
-    mean: FloatColumn = np.stack([run.jct_s for run in candidate.runs.runs]).mean(axis=0)
+    mean: FloatColumn = np.stack([run.jct_s for run in runs.runs]).mean(axis=0)
     return mean

@@ -16,6 +16,7 @@ from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, Simul
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.observed_site import ObservedSite
 from slurm_soda.simulator.workload import Workload
@@ -72,6 +73,8 @@ class WhatIfQuestion:
     workers: int | None = None
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
+    site: SiteDescription = field(default_factory=SiteDescription)
+    """What the site's Slurm knows of users, QOS and partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,7 @@ class CandidateRunner:
                 seed=seed,
                 predicted=estimates == PREDICTED,
                 sharing=self._question.sharing,
+                site=self._question.site,
             )
             for seed, workload in enumerate(workloads or self.workloads)
         )
@@ -214,6 +218,13 @@ class CandidateRunner:
             return self._question.workers
         jobs = len(batch) * len(self._site.workload)
         return 1 if jobs < _WORTH_A_PROCESS else len(os.sched_getaffinity(0))
+
+    def again(self, candidate: Candidate, workloads: Sequence[Workload]) -> Candidate | None:
+        """A candidate on other workloads; None: that fails."""
+        by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
+        told = PREDICTED if by_run_time else "none"
+        found = self.run([candidate.choice], role=candidate.role, estimates=told, workloads=workloads)
+        return replace(found[0], label=candidate.label) if found else None
 
     def dearer(self, candidate: Candidate) -> Candidate | None:
         """The same with restarts that cost twice as much; None: that fails."""

@@ -18,10 +18,12 @@ SLURM_TURN_S = 1.0
 least. Accounting, in whole seconds, shows no more."""
 PRESENT_STAND_INS: tuple[PolicyChoice, ...] = (
     PolicyChoice("backfill", {"reservations": 10, "whole_nodes": True, "interval_s": SLURM_TURN_S}),
+    PolicyChoice("multifactor", {"reservations": 10}),
     PolicyChoice("fifo"),
 )
 """What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
-keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter."""
+keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter; ``multifactor`` has
+Slurm's priorities as well, as far as the site is described."""
 TRIED_POLICIES = ("tiresias-las", "tiresias-gittins")
 """What could be turned on."""
 BOUND_POLICY = "srsf"

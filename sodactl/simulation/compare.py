@@ -10,6 +10,7 @@ import click
 
 from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.against_stock import STOCK, AgainstStock, compare_with_stock, make_stock_table
 from slurm_soda.simulator.report.comparison_table import make_comparison_table
 from slurm_soda.simulator.report.run_results import (
     FailedRun,
@@ -85,6 +86,12 @@ _UNCOMPARED_KEYS = ("jobs", "cpu_s", "jobs_per_cpu_s")
     multiple=True,
     help="Of the generated jobs, --can-checkpoint and --consent; repeatable.  [default: 1]",
 )
+@click.option(
+    "--stock/--no-stock",
+    default=True,
+    show_default=True,
+    help=f"Also run stock Slurm ({STOCK}), and hold every policy against it.",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--csv", "csv_folder", type=_FOLDER, help="Write one line per job into this folder, one file per run.")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with table and charts.")
@@ -98,6 +105,7 @@ def compare(
     systems: tuple[str, ...],
     assignments: tuple[str, ...],
     seeds: tuple[int, ...],
+    stock: bool,
     workers: int | None,
     csv_folder: Path | None,
     html_path: Path | None,
@@ -109,7 +117,8 @@ def compare(
 
     Each policy runs each workload on a virtual cluster, several at a time. Times better is the first policy's average JCT
     (job completion time, submission to end) over this one's. With several seeds, figures are means over them and ± is the
-    sample standard deviation. A run that fails is named with its reason below the table of the others; the exit status is 1.
+    sample standard deviation. Below, each policy is held against stock Slurm on the same jobs, with intervals from resampled
+    seeds and users. A run that fails is named with its reason below the table of the others; the exit status is 1.
 
     \b
     Examples:
@@ -127,6 +136,8 @@ def compare(
         )
     names = policies if policies or systems else [name for name in DEFAULT_POLICIES if name in policy_names()]
     chosen = choose_policies(names, assignments, tuple(dict.fromkeys(systems)), asked.core_curves)
+    if stock and STOCK not in names:
+        chosen = (*chosen, PolicyChoice(STOCK))
     scenario_input = read_scenario_input(asked, seeds, systems)
     warn_skipped(scenario_input)
     batch = SimulationBatch(
@@ -137,7 +148,8 @@ def compare(
     rows, failed = group_runs_by_policy([one for one in found if isinstance(one, SimulatedRun)]), _failures(found)
     if not rows:
         raise SimulatorError(_all_failed(failed))
-    document = _document(rows, failed, asked, scenario_input, chosen)
+    against = _against_stock(rows)
+    document = _document(rows, failed, asked, scenario_input, chosen, against=against)
     _write(rows, document, scenario_input, html_path=html_path, png_folder=png_folder, out=out)
     if as_json:
         output.print_json(document)
@@ -145,6 +157,7 @@ def compare(
         output.print_line(scenario_input.about)
         output.print_line()
         print_policy_runs(*make_comparison_table(rows))
+        _draw_against_stock(against)
         _warn_failed(rows, failed, chosen)
         if out is not None:
             output.print_line()
@@ -155,6 +168,21 @@ def compare(
 
 def _failures(found: Sequence[SimulatedRun | FailedRun]) -> list[FailedRun]:
     return [one for one in found if isinstance(one, FailedRun)]
+
+
+def _against_stock(rows: Sequence[PolicyRuns]) -> list[AgainstStock]:
+    """Every other policy held against stock Slurm; none without it."""
+    stock = next((row for row in rows if row.policy == STOCK), None)
+    compared = [] if stock is None else [compare_with_stock(row, stock) for row in rows if row is not stock]
+    return [one for one in compared if one is not None]
+
+
+def _draw_against_stock(found: Sequence[AgainstStock]) -> None:
+    if not found:
+        return
+    output.print_line()
+    output.print_line(f"Over stock Slurm ({STOCK}) on the same jobs, with 95 % intervals; below 1 is better:")
+    print_policy_runs(*make_stock_table(found))
 
 
 def _all_failed(failed: Sequence[FailedRun]) -> str:
@@ -186,9 +214,13 @@ def _document(
     asked: ScenarioOptions,
     scenario_input: ScenarioInput,
     chosen: Sequence[PolicyChoice],
+    *,
+    against: Sequence[AgainstStock],
 ) -> dict[str, Any]:
+    held = {one.policy: one.document() for one in against}
     return {
-        "policies": [_row_document(rows[0], row) for row in rows],
+        "policies": [_row_document(rows[0], row) | {"against_stock": held.get(row.policy)} for row in rows],
+        "stock": STOCK if any(row.policy == STOCK for row in rows) else None,
         "failed": [{"policy": one.policy, "seed": one.seed, "reason": one.reason} for one in failed],
         "baseline": rows[0].policy,
         "seeds": [scenario.seed for scenario in scenario_input.scenarios],

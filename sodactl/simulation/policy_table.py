@@ -10,7 +10,8 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column
 
 _OPTIONAL_COLUMNS = (
-    "p99", "makespan", "median", "CPUs used", "p95", "CPU jobs' JCT", "GPU jobs' JCT", "GPUs used", "GPUs shared",
+    "p99", "makespan", "median", "fairness", "JCT / run time", "CPUs used", "p95",
+    "CPU jobs' JCT", "GPU jobs' JCT", "GPUs used", "GPUs shared",
     "slowdown", "avg wait",
     "preemptions", "CPU jobs in 10 s", "GPUs active", "GPU jobs at once", "GPU utilisation",
 )  # fmt: skip

@@ -29,6 +29,7 @@ from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     build_sharing_rules,
     sharing_notes,
 )
+from slurm_soda.sodactl.simulation.inputs.site_options import add_slurm_options, build_site
 from slurm_soda.sodactl.simulation.progress_bar import progress_bar
 from slurm_soda.sodactl.simulation.whatif_report import DEMO, WhatIfReport, write_report_page
 
@@ -69,6 +70,7 @@ _PATH = click.Path(path_type=Path)
 )
 @add_agreement_options
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
+@add_slurm_options
 @add_sharing_options
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
@@ -77,7 +79,8 @@ _PATH = click.Path(path_type=Path)
 def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
     assignments: tuple[str, ...], jobs: int, can_checkpoint: float | None, consent: float | None, seed: int | None,
-    sharing: SharingOptionValues, lenient: bool, workers: int | None, html_path: Path | None, as_json: bool,
+    site: Path | None, max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
 
@@ -101,14 +104,16 @@ def whatif(
     given = _parameters(policies, assignments)
     agreeing = build_agreeing_users(can_checkpoint, consent, sharing)
     dump = read_sacct_dump(path or _demo_dump(), lenient)
-    site, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
-    total = len(site.workload)
-    site = latest_jobs(site, jobs)
-    site = replace(site, workload=agreeing.drawn(site.workload, seed))
-    rules = build_sharing_rules(sharing, site.cluster)
-    notes = (*notes, *agreeing.notes(site.workload), *sharing_notes(rules, site.workload, site.cluster))
+    slurm = build_site(site, None, max_gpus_per_user)
+    observed, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
+    total = len(observed.workload)
+    observed = latest_jobs(observed, jobs)
+    observed = replace(observed, workload=agreeing.drawn(observed.workload, seed))
+    rules = build_sharing_rules(sharing, observed.cluster)
+    notes = (*notes, *agreeing.notes(observed.workload), *sharing_notes(rules, observed.workload, observed.cluster))
     with progress_bar("runs") as progress:
-        found = answer_question(site, WhatIfQuestion(restart_cost_s, given, policies, workers, rules), progress)
+        question = WhatIfQuestion(restart_cost_s, given, policies, workers, rules, slurm)
+        found = answer_question(observed, question, progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)
     if html_path is not None:
         write_report_page(report, html_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from slurm_soda.simulator.traces.trace import JobTrace
 from slurm_soda.simulator.whatif import advice
 from slurm_soda.simulator.whatif.answer import WhatIfAnswer
 from slurm_soda.simulator.whatif.candidate_runs import Candidate
+from slurm_soda.simulator.whatif.gain_curve import make_gain_table
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.policy_table import print_policy_runs
@@ -29,6 +30,8 @@ class _ReportSection(NamedTuple):
     lines: tuple[str, ...]
     code: bool = False
     """They are lines of a file."""
+    ratios: Mapping[str, Sequence[tuple[float, float]]] = {}
+    """Drawn below them on a page."""
 
 
 class WhatIfReport:
@@ -100,6 +103,7 @@ class WhatIfReport:
     def passages(self) -> Iterator[_ReportSection]:
         """What is said below the table."""
         yield _ReportSection(f"{advice.headline(self.found)}.", tuple(advice.list_findings(self.found)))
+        yield from self._gain()
         if settings := advice.recommended_settings(self.found):
             yield _ReportSection("For sodad's configuration:", tuple(settings.splitlines()), code=True)
         yield _ReportSection("What to bear in mind:", self.doubts)
@@ -116,6 +120,16 @@ class WhatIfReport:
         if self.notes:
             yield _ReportSection("Taken for granted:", self.notes)
 
+    def _gain(self) -> Iterator[_ReportSection]:
+        """What is gained, by who can checkpoint and who consents."""
+        if not self.found.gain:
+            return
+        title = f"Average JCT over that of {self.found.present.label}, with 95 % intervals; below 1 is better:"
+        curves = {
+            line.name: [(point.can_checkpoint, point.ratio.value) for point in line.points] for line in self.found.gain
+        }
+        yield _ReportSection(title, tuple(_aligned(*make_gain_table(self.found.gain))), code=True, ratios=curves)
+
     def document(self) -> dict[str, Any]:
         """Everything as plain data."""
         found = self.found
@@ -127,6 +141,7 @@ class WhatIfReport:
             "present": self._candidate(found.present),
             "present_error_ratio": found.error_ratio,
             "policies": [self._candidate(candidate) for candidate in found.others],
+            "gain": [line.document() for line in found.gain],
             "failed": [{"policy": one.policy, "reason": one.reason} for one in found.failed],
             "twice_the_restart_cost": None if found.dearer is None else self._candidate(found.dearer),
             "worse": {
@@ -177,6 +192,17 @@ class WhatIfReport:
         }
 
 
+def _aligned(titles: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows of a table as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    for line in (titles, *cells):
+        first, *others = (
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        yield "  ".join((first, *others))
+
+
 def _group_document(group: ComparedJobs) -> dict[str, Any]:
     return {
         "kind": group.kind,
@@ -207,6 +233,6 @@ def write_report_page(report: WhatIfReport, path: Path) -> None:
         about=f"{report.about}. Observed: {shown}. {report.rows[0].label} stands for the present.",
         gpus=report.found.site.cluster.total_gpus,
         title=first.title,
-        passages=tuple(ReportSection(p.title.removesuffix(":"), p.lines, p.code) for p in passages),
+        passages=tuple(ReportSection(p.title.removesuffix(":"), p.lines, p.code, p.ratios) for p in passages),
     )
     write_page(content, path)

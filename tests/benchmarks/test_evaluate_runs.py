@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from benchmarks.evaluate import runs
 from benchmarks.evaluate.__main__ import main, make_specs, read_seeds
-from benchmarks.evaluate.cells import STOCK, TRUTH, Cell, balanced_cells
+from benchmarks.evaluate.cells import TRUTH, Cell, balanced_cells
 from benchmarks.evaluate.runs import FinishedRun, RunSpec, finished_runs, read_run, run_missing, run_once
+from slurm_soda.simulator.report.against_stock import STOCK
 
 CELL = Cell("lab", 0.3, 0.5, 0.9, "slurm", "predicted")
 SPEC = RunSpec(CELL, 1, "tiresias-las", 40, None, 1.5)

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from slurm_soda.policies.registry.catalog import policy_names
+from slurm_soda.simulator.report.against_stock import STOCK
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.simulation.compare import DEFAULT_POLICIES
 
 SODACTL = Path(sys.executable).parent / "sodactl"
-FEW = ("--jobs", "40", "--load", "20", "--policy", "fifo", "--policy", "srsf", "--workers", "1")
+FEW = ("--jobs", "40", "--load", "20", "--policy", "fifo", "--policy", "srsf", "--workers", "1", "--no-stock")
 
 Compare = Callable[..., dict[str, Any]]
 
@@ -37,16 +38,38 @@ def compare(capsys: pytest.CaptureFixture[str]) -> Compare:
 
 def test_without_policies_the_well_known_ones_take_part(compare: Compare) -> None:
     found = compare("--jobs", 20, "--workers", 1)
-    assert [row["policy"] for row in found["policies"]] == [name for name in DEFAULT_POLICIES if name in policy_names()]
+    names = [name for name in DEFAULT_POLICIES if name in policy_names()]
+    assert [row["policy"] for row in found["policies"]] == [*names, STOCK]
     assert set(DEFAULT_POLICIES) <= set(policy_names())
     assert found["baseline"] == "fifo"
     assert (found["source"], found["cluster"], found["seeds"]) == ("generated: small", "16x4", [1])
 
 
+def test_every_policy_is_held_against_stock_slurm(compare: Compare, capsys: pytest.CaptureFixture[str]) -> None:
+    options = (*FEW[:-1], "--workload", "lab", "--seed", "1", "--seed", "2")
+    found = compare(*options)
+    rows = {row["policy"]: row for row in found["policies"]}
+    assert found["stock"] == STOCK
+    assert rows[STOCK]["against_stock"] is None
+    ratios = [
+        ours["avg_jct_s"] / theirs["avg_jct_s"]
+        for ours, theirs in zip(rows["srsf"]["runs"], rows[STOCK]["runs"], strict=True)
+    ]
+    held = rows["srsf"]["against_stock"]["avg_jct"]
+    assert held["ratio"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
+    assert held["low"] < held["ratio"] < held["high"]
+    assert rows["srsf"]["against_stock"]["avg_slowdown"]["ratio"] < 1
+    assert 0 < rows["srsf"]["fairness_index"] <= 1
+    assert run(["compare", *options]) == 0
+    told = capsys.readouterr().out
+    assert "Over stock Slurm (multifactor) on the same jobs" in told
+    assert compare(*FEW)["stock"] is None
+
+
 @pytest.mark.thorough
 def test_all_well_known_policies_stand_costly_restarts(compare: Compare) -> None:
     found = compare("--jobs", 80, "--load", 2, "--workers", 1, "--restart-cost-s", 62, "--checkpoint-cost-s", 5)
-    assert [row["policy"] for row in found["policies"]] == list(DEFAULT_POLICIES)
+    assert [row["policy"] for row in found["policies"]] == [*DEFAULT_POLICIES, STOCK]
     assert all(row["unfinished"] == 0 for row in found["policies"])
 
 
@@ -83,7 +106,9 @@ def test_the_table_has_a_row_a_policy(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("columns", "left_out"), [(200, []), (100, ["p99"]), (80, ["p99", "makespan", "median"])])
+@pytest.mark.parametrize(
+    ("columns", "left_out"), [(200, []), (100, ["p99"]), (80, ["p99", "makespan", "median", "JCT / run time"])]
+)
 def test_a_narrow_terminal_sees_fewer_columns_and_no_folded_ones(columns: int, left_out: list[str]) -> None:
     reader, writer = pty.openpty()
     subprocess.run(
@@ -103,6 +128,7 @@ def test_a_narrow_terminal_sees_fewer_columns_and_no_folded_ones(columns: int, l
         "p95",
         "p99",
         "avg wait",
+        "JCT / run time",
         "makespan",
         "GPUs used",
         "preemptions",
@@ -152,7 +178,9 @@ def test_parameters_reach_those_who_have_them(
     compare: Compare, assignments: list[str], parameters: dict[str, dict[str, Any]]
 ) -> None:
     options = [word for text in assignments for word in ("--set", text)]
-    found = compare("--jobs", 5, "--workers", 1, *(w for name in parameters for w in ("--policy", name)), *options)
+    found = compare(
+        "--no-stock", "--jobs", 5, "--workers", 1, *(w for name in parameters for w in ("--policy", name)), *options
+    )
     assert found["parameters"] == parameters
 
 
@@ -228,12 +256,31 @@ def test_times_better_is_over_the_seeds_that_both_ran(capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("soon_in_vain")
 def test_where_every_run_fails_the_reasons_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--workers", "1"]) == 1
+    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--no-stock", "--workers", "1"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("sodactl: gandiva, seed 1: at ")
     assert err.count("\n") == 1
-    assert run(["compare", "--jobs", "40", "--load", "20", *HASTY, "--workers", "1", "--seed", "1", "--seed", "2"]) == 1
+    assert (
+        run(
+            [
+                "compare",
+                "--jobs",
+                "40",
+                "--load",
+                "20",
+                *HASTY,
+                "--no-stock",
+                "--workers",
+                "1",
+                "--seed",
+                "1",
+                "--seed",
+                "2",
+            ]
+        )
+        == 1
+    )
     err = capsys.readouterr().err
     assert err.startswith("sodactl: all 2 runs failed: gandiva, seed 1: at ")
     assert err.count("\n") == 1

@@ -43,7 +43,8 @@ def test_without_arguments_it_shows_itself(capsys: pytest.CaptureFixture[str]) -
     assert run(["whatif"]) == 0
     shown = capsys.readouterr().out
     for words in ("30 jobs of the demo of slurm-soda on what they ran on (2 nodes, 8 GPUs)", "observed ",
-                  "backfill (stands for the present)", "srsf (knows all run times)", "times better.",
+                  "backfill (stands for the present)", "srsf (knows all run times)",
+                  " if no job could checkpoint, ", "Average JCT over that of backfill, with 95 % intervals",
                   "For sodad's configuration:", "[policy.parameters]", "What to bear in mind:",
                   "Taken for granted:"):  # fmt: skip
         assert words in shown
@@ -127,6 +128,9 @@ def test_the_page_says_the_same(tmp_path: Path, whatif: WhatIf) -> None:
     page = (tmp_path / "answer.html").read_text()
     assert found["headline"] in page
     assert "What to bear in mind" in page
+    assert page.count("<h2>Average JCT over that of backfill") == 1
+    assert 'aria-label="Average JCT over that of backfill' in page
+    assert [point["can_checkpoint"] for point in found["gain"][0]["points"]] == [0.0, 0.1, 0.3, 0.6, 1.0]
     assert "http" not in page.replace("http-equiv", "")
 
 
@@ -167,7 +171,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
     rows = shown.replace("\r", "").split("\n\n")[1].splitlines()
     assert rows[0].split()[:5] == ["policy", "avg", "JCT", "times", "better"]
     assert any(row.startswith("backfill (stands for the present) ") for row in rows)
-    assert len(rows) == 8
+    assert len(rows) == 9
     assert max(map(len, rows)) <= 80
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +39,11 @@ class Soda:
     @property
     def jobs_per_gpu(self) -> int:
         return JOBS_PER_GPU
+
+    @property
+    def cpu_jobs_last(self) -> Literal[True]:
+        """They take the cores that the others leave."""
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy

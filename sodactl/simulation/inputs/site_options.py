@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ OPTIONS: Mapping[str, Any] = {
 PRINT_SITE = click.option(
     "--print-site", is_flag=True, is_eager=True, expose_value=False, callback=_print_site,
     help="Print a file for --site with every key, its default and its meaning, and exit.")  # fmt: skip
+
+
+def add_slurm_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``site`` and ``max_gpus_per_user``, but no bands."""
+    described: Callable[..., None] = OPTIONS["site"](OPTIONS["max_gpus_per_user"](command))
+    return described
 
 
 def build_site(path: Path | None, bands: str | None, max_gpus_per_user: int | None) -> SiteDescription:

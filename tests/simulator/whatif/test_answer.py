@@ -11,11 +11,14 @@ import pytest
 from slurm_soda.simulator import whatif
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.time_text import span_text
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
 from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
 from slurm_soda.simulator.whatif import advice
 from slurm_soda.simulator.whatif.answer import WhatIfAnswer, answer_question
 from slurm_soda.simulator.whatif.candidate_runs import WhatIfQuestion
+from slurm_soda.simulator.whatif.gain_curve import CAN_CHECKPOINT, make_gain_table
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, make_observed_site
 
 DUMP = Path(whatif.__file__).parent / "demo-stock.txt"
@@ -70,11 +73,42 @@ def test_the_answer_names_what_is_best_and_who_pays(found: WhatIfAnswer) -> None
 def test_the_words_carry_the_figures(found: WhatIfAnswer) -> None:
     best = found.recommended
     assert best is not None
-    assert advice.headline(found).startswith(f"{best.label} would have completed jobs in 1")
+    at = {point.can_checkpoint: span_text(point.runs.mean("avg_jct_s")) for point in found.gain[0].points}
+    assert advice.headline(found) == (
+        f"{best.label} would have completed jobs in {at[0.0]} on average if no job could checkpoint, {at[0.3]} if 30 %"
+        f" could, {at[1.0]} if all could, instead of {span_text(found.present.avg_jct_s)}"
+    )
     assert f'name = "{best.choice.name}"' in advice.recommended_settings(found)
     said = " ".join([*advice.list_findings(found), *advice.list_caveats(found, {"still running when …": 3}, 30)])
     for words in ("was observed", "10 workloads", "cost 1.00 s", "able to checkpoint", "3 jobs that waited or ran"):
         assert words in said
+
+
+def test_the_gain_is_a_curve_over_who_can_checkpoint(found: WhatIfAnswer) -> None:
+    (line,) = found.gain
+    assert found.recommended is not None
+    assert (line.label, line.consent) == (found.recommended.label, None)
+    assert [point.can_checkpoint for point in line.points] == list(CAN_CHECKPOINT)
+    nobody, *_, everybody = line.points
+    assert nobody.runs.mean("preemptions") == 0
+    assert everybody.runs.mean("avg_jct_s") == found.recommended.avg_jct_s, "this dump says nothing, so all can"
+    for point in line.points:
+        held = point.runs.mean("avg_jct_s") / found.present.avg_jct_s
+        assert point.ratio.value == pytest.approx(held, rel=0.02)
+        assert point.ratio.low <= point.ratio.value <= point.ratio.high
+    assert everybody.ratio.high < nobody.ratio.low
+    assert everybody.worse_ratio == found.losers.everybody.worse / found.losers.everybody.jobs
+
+
+@pytest.mark.usefixtures("few_variants")
+def test_a_policy_that_shares_has_a_line_for_each_consent(few: SacctDump) -> None:
+    site = make_observed_site(few.trace, few.runs, cluster_from(few)[0])
+    rules = SharingRules(gpu="", slowdown=1.2)
+    found = answer_question(site, WhatIfQuestion(policies=("sjf-bsbf",), workers=1, sharing=rules))
+    assert [line.consent for line in found.gain if line.label == "sjf-bsbf"] == [0.0, 0.5, 1.0]
+    titles, cells = make_gain_table(found.gain)
+    assert titles == ["jobs that can checkpoint", "0 %", "10 %", "30 %", "60 %", "100 %"]
+    assert [row[0] for row in cells[2::2]] == [f"sjf-bsbf, {part} % consent" for part in (0, 50, 100)]
 
 
 def test_the_same_question_has_the_same_answer(few: SacctDump) -> None:
