@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def simulate_sharing(
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
+    bounds: dict[str, Any] = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
     decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)
