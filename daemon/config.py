@@ -35,6 +35,8 @@ class PolicySettings(_Section):
 
     name: str = "tiresias-las"
     parameters: dict[str, Any] = Field(default_factory=dict)
+    bands: Literal["off", "qos", "fairshare"] = "fairshare"
+    """Classes of Slurm's own priority inside which the policy orders jobs: no job delays one of a better class."""
 
 
 class CycleSettings(_Section):

@@ -39,6 +39,12 @@ from slurm_soda.slurm_ext.read.partition_limits import (
     parse_limits,
     parse_tiers,
 )
+from slurm_soda.slurm_ext.read.priority_parts import (
+    PRIORITY_PARTS_COMMAND,
+    ShownPriority,
+    parse_most_earned,
+    parse_priority_parts,
+)
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.scontrol_allocation import (
     SHOW_JOBS_COMMAND,
@@ -126,6 +132,14 @@ class CliSlurmClient:
             if found := NO_PRIORITIES.search(error.stderr):
                 raise PriorityPluginError(found[1]) from error
             raise
+
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        framing = ReplyFraming(self.nonce())
+        return parse_priority_parts(self._read(PRIORITY_PARTS_COMMAND, framing), framing)
+
+    def most_earned_priority(self) -> int:
+        framing = ReplyFraming(self.nonce())
+        return parse_most_earned(self._read(SHOW_CONFIG_COMMAND, framing), framing)
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         return self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres))

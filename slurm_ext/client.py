@@ -10,6 +10,7 @@ from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 
@@ -206,6 +207,14 @@ class SlurmClient(Protocol):
         Raises:
             PriorityPluginError: Slurm has a priority plugin that knows none.
         """
+        ...
+
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        """Of what the priority of waiting jobs is made, by id; jobs of which Slurm has computed none are left out."""
+        ...
+
+    def most_earned_priority(self) -> int:
+        """Points that fair share and age can give a job together."""
         ...
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:

@@ -107,7 +107,7 @@ class CycleRunner:
         asks = effective.mode != "observe" or effective.snapshot_request is not None
         asks = asks and not self._breaker.is_open(at.steady_s)
         with watch("observe"):
-            slurm_state = observer.read(state, at, watch, self.settings.sharing, asks=asks)
+            slurm_state = observer.read(state, at, watch, self.settings, asks=asks)
         if acts and slurm_state.no_order:
             acts, problems = False, (*effective.problems, slurm_state.no_order)
             effective = replace(effective, mode="advise", problems=problems)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings, SharingSettings
+from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
@@ -13,6 +13,7 @@ from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.learning.start_forecasts import StartForecaster
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader, limit_partings
+from slurm_soda.policies.bands.bands import OFF
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -28,15 +29,14 @@ class SnapshotReader:
         self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
 
-    def read(
-        self, state: DaemonState, at: Instant, watch: Stopwatch, sharing: SharingSettings, *, asks: bool
-    ) -> SlurmState:
+    def read(self, state: DaemonState, at: Instant, watch: Stopwatch, settings: Settings, *, asks: bool) -> SlurmState:
         """Read Slurm once, and take it in; with ``asks`` also what matters for a decision alone.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
         """
-        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=bool(sharing.partitions))
+        sharing, bands = settings.sharing, settings.policy.bands != OFF
+        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=bool(sharing.partitions), bands=bands)
         job_cache = state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
@@ -94,6 +94,7 @@ class SnapshotReader:
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
+        snapshot = slurm_state.with_bands(snapshot, settings.policy.bands)
         if not asks:
             return snapshot
         with watch("decide.sharing"):

@@ -13,6 +13,7 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.policies.bands.bands import OFF, PriorityParts, assign_bands, find_tiers
 from slurm_soda.policies.engine.lift_bounds import mark_overdue
 from slurm_soda.policies.engine.preemption import limit_preemptions
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
@@ -21,6 +22,7 @@ from slurm_soda.slurm_ext.client import Allocation, SlurmClient, SlurmJob, Slurm
 from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, SlurmError, SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import waits_for_places
 from slurm_soda.slurm_ext.read.node_needs import KeptNodeFlags, with_node_needs
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot, is_preemptible, needs_allocation
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -41,6 +43,10 @@ TIERS_FOR_S = 60.0
 """PriorityTiers are taken to stay as they are for so long."""
 
 
+_UNKNOWN = (math.nan, math.nan)
+"""Points of a job that Slurm told none of."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmState:
     """What Slurm said, at one instant."""
@@ -59,6 +65,10 @@ class SlurmState:
     """What else Slurm tells of waiting jobs; ``None`` where nobody asked, as nobody is preempted for or joined by them.
     Nobody is preempted for a job that is missing either: for none where Slurm did not answer."""
     node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
+    priority_parts: Mapping[int, ShownPriority] = field(default_factory=dict)
+    """Of jobs that wait, and of those that were seen to wait before they ran; empty where nobody asked."""
+    most_earned: int = 0
+    """Points of priority that fair share and age can give together."""
     no_order: str = ""
     """Why jobs cannot be ordered at this site, so that nothing is to be changed; empty where they can."""
 
@@ -104,12 +114,33 @@ class SlurmState:
             table = table.with_columns(preemptible=table.preemptible & ~np.isin(table.job_id, list(refused)))
         return replace(snapshot, jobs=table, tiers=self.tiers)
 
+    def with_bands(self, snapshot: ClusterSnapshot, bands: str) -> ClusterSnapshot:
+        """The snapshot, which knows its pools, with the band of each job; tiers of pools are no wish of the site."""
+        if bands == OFF:
+            return snapshot
+        jobs = snapshot.jobs
+        shown = [self.priority_parts.get(job_id, _UNKNOWN) for job_id in jobs.job_id.tolist()]
+        points = np.array(shown, dtype=np.float64).reshape(len(shown), 2)
+        # A run from before this sodad: as another job of its user in its partition, whose fair share is the same.
+        known = {key: at for at, key in enumerate(_owners(jobs)) if not math.isnan(points[at, 0])}
+        for at, key in enumerate(_owners(jobs)):
+            if math.isnan(points[at, 0]) and jobs.state[at] == JobState.RUNNING and key in known:
+                points[at] = points[known[key]]
+        parts = PriorityParts(find_tiers(snapshot, of_base=True), points[:, 0], points[:, 1], self.most_earned)
+        waits = (jobs.state == JobState.PENDING) | (jobs.state == JobState.BLOCKED)
+        return replace(snapshot, jobs=jobs.with_columns(band=assign_bands(parts, bands, ~waits)))
+
     def _with_overdue(self, table: JobTable, passing_limit_s: float) -> JobTable:
         table = mark_overdue(table, passing_limit_s)
         rows = np.flatnonzero(table.overdue)
         jobs = [self.jobs[job_id] for job_id in table.job_id[rows].tolist()]
         table.overdue[rows] = [waits_for_places(job.state, job.reason) for job in jobs]
         return table
+
+
+def _owners(jobs: JobTable) -> list[tuple[int, int]]:
+    """User and partition of each job."""
+    return list(zip(jobs.user.tolist(), jobs.partition.tolist(), strict=True))
 
 
 def _may_preempt(jobs: Mapping[int, SlurmJob]) -> bool:
@@ -140,13 +171,18 @@ class SlurmReader:
     _tiers_of: Set[str] = frozenset()
     """Lists of partitions that jobs named when the tiers were read."""
     _tiers_until_s: float = float("-inf")
+    _priority_parts: Mapping[int, ShownPriority] = field(default_factory=dict)
+    _most_earned: int = 0
+    _most_earned_until_s: float = float("-inf")
     _node_flags: KeptNodeFlags = field(default_factory=KeptNodeFlags)
     _waiting_failed: bool = False
     """The last question about waiting jobs was not answered, and the log says so."""
 
-    def read(self, at: Instant, watch: Stopwatch, *, asks: bool = True, devices: bool = False) -> SlurmState:
+    def read(
+        self, at: Instant, watch: Stopwatch, *, asks: bool = True, devices: bool = False, bands: bool = False
+    ) -> SlurmState:
         """Read everything once; without ``asks`` nothing that matters for a decision alone, with ``devices`` also which GPUs
-        jobs hold.
+        jobs hold, with ``bands`` of what priorities are made.
 
         Raises:
             SlurmError: Slurm did not answer, or not readably.
@@ -162,10 +198,26 @@ class SlurmReader:
         with watch("observe.tiers"):
             tiers = self._partition_tiers(jobs, at.steady_s)
         with watch("observe.waiting"):
+            if bands and asks and not no_order:
+                self._read_priorities(jobs, at.steady_s)
             waiting = self._waiting() if asks and (_may_preempt(jobs) or (devices and _may_join(jobs))) else None
         return SlurmState(
-            at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags, no_order
-        )
+            at.now_s, at.steady_s, jobs, nodes, site_factors, allocations, tiers, waiting, self._node_flags,
+            dict(self._priority_parts), self._most_earned, no_order,
+        )  # fmt: skip
+
+    def _read_priorities(self, jobs: Mapping[int, SlurmJob], steady_s: float) -> None:
+        """A job that starts keeps what it waited with, as in Slurm; without an answer all keep what they had."""
+        kept = {job_id: shown for job_id, shown in self._priority_parts.items() if job_id in jobs}
+        try:
+            if steady_s >= self._most_earned_until_s:
+                self._most_earned = self.client.most_earned_priority()
+                self._most_earned_until_s = steady_s + TIERS_FOR_S
+            if any(job.state == "PENDING" for job in jobs.values()):
+                kept |= self.client.priority_parts()
+        except SlurmError as error:
+            log(logging.WARNING, "priorities-not-read", error=error)
+        self._priority_parts = kept
 
     def _site_factors(self) -> tuple[Mapping[int, int], str]:
         """SiteFactors, and why there are none."""

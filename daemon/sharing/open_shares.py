@@ -78,14 +78,19 @@ class OpenShares:
     _reader: GuestReader = field(init=False)
     _steady_s: float = 0.0
     """Of the last reading of Slurm."""
+    _running: set[int] = field(default_factory=set)
+    """Guests that run, as far as a share of them is not over: one with its own request may run for hours."""
 
     def __post_init__(self) -> None:
-        self._reader = GuestReader(self.client)
+        self._reader = GuestReader(self.client, self.settings)
 
     @property
     def under_way(self) -> bool:
         """Some share changes within seconds."""
-        return any(share.phase != "started" for share in self.by_guest.values())
+        return any(
+            share.phase != "started" and not (share.phase == "parting" and share.guest in self._running)
+            for share in self.by_guest.values()
+        )
 
     @property
     def waiting(self) -> set[int]:
@@ -106,7 +111,13 @@ class OpenShares:
             deadline_s = at.steady_s + self.settings.start_within_s
             submit_s = job_cache.submit_s(job.job_id)
             self.by_guest[job.job_id] = adopted_share(
-                job, record, at, gres=self.settings.gres, submit_s=submit_s, deadline_s=deadline_s
+                job,
+                record,
+                [jobs[host] for host in record.hosts if host in jobs],
+                at,
+                gres=self.settings.gres,
+                submit_s=submit_s,
+                deadline_s=deadline_s,
             )
 
     def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
@@ -142,6 +153,7 @@ class OpenShares:
         unshared = self.manual.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
+        self._running = {guest for guest in self.by_guest if guest in jobs and jobs[guest].state in RUNNING_STATES}
         for share in self.by_guest.values():
             guest = jobs.get(share.guest)
             seen = SeenShare(
@@ -155,6 +167,7 @@ class OpenShares:
                 off=self._why_off(guest, acts=acts),
                 unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
+                request=(slurm_state.waiting or {}).get(share.guest),
                 preempted=share.guest in preemptions.by_job,
                 left=share.guest in left,
             )

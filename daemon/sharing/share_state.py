@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_resources
 from slurm_soda.slurm_ext.read.shown_request import is_same_value, shown_request
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S
 
@@ -113,6 +116,8 @@ class SeenShare:
     """Jobs that are about to leave their GPUs."""
     preempted: bool = False
     """The guest itself is: its preemption ends the wait after the requeue."""
+    request: WaitingJob | None = None
+    """What else Slurm tells of the guest while it waits; ``None``: nothing."""
     left: bool = True
     """The guest's former run has certainly left its nodes (:mod:`slurm_soda.daemon.preemption.former_runs`)."""
 
@@ -165,7 +170,7 @@ def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
         return _undo(share, guest, seen, share.end or "withdrawn", share.why)
     if ours != share.changed or not guest.requeue or (seen.record_known and seen.record != share.record):
         return _not_whole(share, guest, seen)
-    end, why = _cause_to_undo(share, seen)
+    end, why = _cause_to_undo(share, guest, seen)
     return _undo(share, guest, seen, end, why) if end else ShareDecision("rewritten")
 
 
@@ -190,21 +195,54 @@ def _restored(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     return _over(share, end, why)
 
 
-def _cause_to_undo(share: Share, seen: SeenShare) -> tuple[ShareEnd, str]:
+def _cause_to_undo(share: Share, guest: SlurmJob, seen: SeenShare) -> tuple[ShareEnd, str]:
     """Why a guest that waits does not start as one; empty while it may."""
-    if seen.off:
-        return "off", seen.off
-    if seen.unshared:
-        return "unshared", seen.unshared
-    if why := _why_hosts_left(share, seen):
-        return "host-left", why
+    causes: tuple[tuple[ShareEnd, str], ...] = (
+        ("off", seen.off),
+        ("unshared", seen.unshared),
+        ("owner", _why_owner_waits(share, guest, seen)),
+        ("host-left", _why_hosts_left(share, seen)),
+        ("node", _why_node_takes_none(share, seen)),
+        ("not-started", _why_not_started(share, guest, seen)),
+    )
+    return next(((end, why) for end, why in causes if why), ("", ""))
+
+
+def _why_node_takes_none(share: Share, seen: SeenShare) -> str:
     for name in share.nodes:
         node = seen.nodes.get(name)
         if node is None or not node.usable:
-            return "node", f"node {name} takes no jobs" + (f" ({node.state})" if node else "")
-    if seen.steady_s >= share.deadline_s:
-        return "not-started", "it did not start in time"
-    return "", ""
+            return f"node {name} takes no jobs" + (f" ({node.state})" if node else "")
+    return ""
+
+
+def _why_not_started(share: Share, guest: SlurmJob, seen: SeenShare) -> str:
+    if guest.reason != "BeginTime" and not waits_for_resources(guest.reason):
+        return f"Slurm does not start it now ({guest.reason})"
+    return "it did not start in time" if seen.steady_s >= share.deadline_s else ""
+
+
+def _why_owner_waits(share: Share, guest: SlurmJob, seen: SeenShare) -> str:
+    """What its owner, or an admin, has said since, by which it does not start in its place; empty: nothing."""
+    if guest.reason.startswith("JobHeld"):
+        return "it is held"
+    if guest.dependency:
+        return "it waits for other jobs"
+    # Slurm's reason may be older than the begin time, and Slurm's clock another one than sodad's.
+    wait_s, left_s = guest.eligible_s - seen.now_s, share.deadline_s - seen.steady_s
+    if wait_s > 0 and (guest.reason == "BeginTime" or wait_s > left_s):
+        return "it waits for its begin time"
+    if guest.exclusive.whole_nodes:
+        return "it keeps its nodes from others (--exclusive)"
+    avoided = _avoided_nodes(seen.request).intersection(share.nodes)
+    return f"it must not run on {', '.join(sorted(avoided))} (--exclude)" if avoided else ""
+
+
+def _avoided_nodes(request: WaitingJob | None) -> set[str]:
+    try:
+        return set(expand_hosts(request.excluded_nodes if request else ""))
+    except SlurmReplyError:
+        return set()  # a long list that was cut
 
 
 def _why_hosts_left(share: Share, seen: SeenShare) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
 OFF, BY_QOS, BY_FAIR_SHARE = "off", "qos", "fairshare"
 BANDS = (OFF, BY_QOS, BY_FAIR_SHARE)
@@ -14,6 +14,10 @@ BANDS = (OFF, BY_QOS, BY_FAIR_SHARE)
 further by fair share and age."""
 FAIR_LEVELS = 3
 """How many levels of fair share and age there are (docs/policies/bands.md says why)."""
+
+
+_NO_TIER = 2**40
+"""Beyond each PriorityTier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class PriorityParts:
     """Points that fair share and age can give: the sum of their weights."""
 
 
-def assign_bands(parts: PriorityParts, bands: str, runs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntColumn:
+def assign_bands(parts: PriorityParts, bands: str, runs: BoolColumn) -> IntColumn:
     """The band of each job, 0 first; empty where there is only one.
 
     A band is a PriorityTier and, inside it, a sum of points: those that were granted, to the point, and those that were
@@ -38,9 +42,10 @@ def assign_bands(parts: PriorityParts, bands: str, runs: np.ndarray[tuple[int], 
     size, TRES and nice do not decide, and QOS outweighs fair share exactly as far as the site's weights say so.
 
     A waiting job whose priority Slurm has not computed is in the last band, a running one (``runs``) whose parts nobody
-    remembers in the first: it is not preempted for a reason that nobody knows.
+    remembers in the first: it is not preempted for a reason that nobody knows. Where no waiting job's are known there are
+    no bands.
     """
-    if bands == OFF or not len(parts.tier):
+    if bands == OFF or np.isnan(parts.granted[~runs]).all():
         return np.zeros(0, dtype=np.int64)
     points = parts.granted
     if bands == BY_FAIR_SHARE and parts.most_earned > 0.0:
@@ -49,7 +54,7 @@ def assign_bands(parts: PriorityParts, bands: str, runs: np.ndarray[tuple[int], 
         points = points + step * np.minimum(np.floor(parts.earned / step + 1e-9), FAIR_LEVELS - 1)
     unknown = np.isnan(points)
     points = np.where(unknown, np.where(runs, np.inf, -np.inf), np.round(points, 3))
-    tier = np.where(unknown, np.where(runs, np.iinfo(np.int64).max, np.iinfo(np.int64).min), parts.tier)
+    tier = np.where(unknown, np.where(runs, _NO_TIER, -_NO_TIER), parts.tier)
     best_first = np.lexsort((-points, -tier))
     points, tier = points[best_first], tier[best_first]
     lower = (points[1:] != points[:-1]) | (tier[1:] != tier[:-1])
@@ -58,3 +63,14 @@ def assign_bands(parts: PriorityParts, bands: str, runs: np.ndarray[tuple[int], 
     band = np.empty(len(points), dtype=np.int64)
     band[best_first] = np.concatenate(([0], np.cumsum(lower)))
     return band
+
+
+def find_tiers(snapshot: ClusterSnapshot, *, of_base: bool = False) -> IntColumn:
+    """PriorityTier of each job's partition, the largest one of a list; Slurm's default, 1, where it was not read.
+
+    With ``of_base`` a pool's partition counts as the one that it is a part of.
+    """
+    base = {part.name: part.base for part in snapshot.pools.table} if of_base else {}
+    names = (*snapshot.jobs.partitions, "")
+    tiers = [max(snapshot.tiers.get(base.get(part, part), 1) for part in name.split(",")) for name in names]
+    return np.array(tiers, dtype=np.int64)[snapshot.jobs.partition]

@@ -16,7 +16,8 @@ from slurm_soda.policies.bands.delays import Delay, find_delaying
 from slurm_soda.policies.engine.demand import ANY_NODE
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.policy import Policy, PreemptsByRank
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
 
 _TURNS = 6
 """After so many decisions in vain no job may start that ranks behind a waiting one of a better band, unless it makes way."""
@@ -40,15 +41,44 @@ def decide_in_bands(policy: Policy, snapshot: ClusterSnapshot, decide: Callable[
             break
         if turn >= _TURNS:
             kept_out.barred |= _all_behind(snapshot, plan, preempts=preempts)
+    if preempts and isinstance(plan, SharingPlan):
+        plan = _as_without_worse(plan, kept_out, decide)
     return kept_out.with_reasons(plan)
 
 
+def _as_without_worse(plan: Plan, kept_out: _KeptOut, decide: Callable[[ClusterSnapshot], Plan]) -> Plan:
+    """The plan of a policy that matches all jobs with each other at once, if nothing of a better band hangs on who waits in
+    a worse one; else the one in which no job of the worse bands starts. One decision more for each band that waits.
+    """
+    jobs, before = kept_out.snapshot.jobs, kept_out.barred
+    waits = jobs.state == JobState.PENDING
+    for band in np.unique(jobs.band[waits & ~before])[:-1].tolist():
+        kept_out.barred = before | (waits & (jobs.band > band))
+        alone = decide(kept_out.view())
+        better = jobs.job_id[jobs.band <= band]
+        if _gets(alone, better) != _gets(plan, better):
+            return alone
+    kept_out.barred = before
+    return plan
+
+
+def _gets(plan: Plan, job_ids: IntColumn) -> tuple[set[int], ...]:
+    """Which of these jobs start, get places at all, and lose them."""
+    known = set(job_ids.tolist())
+    return known & set(plan.starts.tolist()), known & plan.places.keys(), known & {one.job_id for one in plan.preempts}
+
+
 class _KeptOut:
-    """Jobs that would delay a better band: bound to other nodes, or where that does not help, kept from starting."""
+    """Jobs that would delay a better band: bound to other nodes, or where that does not help, kept from starting.
+
+    Attributes:
+        snapshot: what is decided on.
+        barred: flags of those that are kept from starting.
+    """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         jobs, nodes = snapshot.jobs, snapshot.nodes
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.barred = ~jobs.may_start if len(jobs.may_start) else np.zeros(len(jobs), dtype=np.bool_)
         self._node_set = jobs.node_set.copy() if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64)
         self._sets = [*nodes.node_sets.T]
@@ -74,16 +104,16 @@ class _KeptOut:
         return changed
 
     def _number(self, row: int, closed: BoolColumn) -> int:
-        own = int(self._snapshot.jobs.node_set[row]) if len(self._snapshot.jobs.node_set) else ANY_NODE
+        own = int(self.snapshot.jobs.node_set[row]) if len(self.snapshot.jobs.node_set) else ANY_NODE
         key = own, closed.tobytes()
         if key not in self._numbers:
             self._numbers[key] = len(self._sets)
-            self._sets.append(~closed if own == ANY_NODE else ~closed & self._snapshot.nodes.node_sets[:, own])
+            self._sets.append(~closed if own == ANY_NODE else ~closed & self.snapshot.nodes.node_sets[:, own])
         return self._numbers[key]
 
     def view(self) -> ClusterSnapshot:
         """What the policy is asked about."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         jobs = snapshot.jobs.with_columns(may_start=~self.barred) if self.barred.any() else snapshot.jobs
         if not self._numbers:
             return replace(snapshot, jobs=jobs)
@@ -96,7 +126,7 @@ class _KeptOut:
 
     def with_reasons(self, plan: Plan) -> Plan:
         """The plan that says behind whom those wait that were kept out."""
-        jobs, notes = self._snapshot.jobs, plan.notes
+        jobs, notes = self.snapshot.jobs, plan.notes
         behind = notes.behind.copy() if len(notes.behind) else np.zeros(len(jobs), dtype=np.int64)
         for row, other in self._behind.items():
             if notes.verdict[row] == JobVerdict.WAIT:

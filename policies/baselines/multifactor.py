@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 
+from slurm_soda.policies.bands.bands import find_tiers
 from slurm_soda.policies.baselines.backfill import DEFAULT_DEPTH, start_and_backfill
 from slurm_soda.policies.engine.lift_bounds import find_natural_priorities
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.run_time_estimates import LIMIT
 from slurm_soda.policies.plan import JobVerdict, Plan
-from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot
 
 CALC_PERIOD_S = 300.0
 """Slurm's default of PriorityCalcPeriod: how often priorities are computed anew."""
@@ -62,10 +63,3 @@ class Multifactor:
             reserved_in_s=reserved_in_s,
             next_event_s=snapshot.now_s + CALC_PERIOD_S if waits else float("inf"),
         )
-
-
-def find_tiers(snapshot: ClusterSnapshot) -> IntColumn:
-    """PriorityTier of each job's partition, the largest one of a list; Slurm's default, 1, where it was not read."""
-    names = (*snapshot.jobs.partitions, "")
-    tiers = [max(snapshot.tiers.get(part, 1) for part in name.split(",")) for name in names]
-    return np.array(tiers, dtype=np.int64)[snapshot.jobs.partition]

@@ -39,7 +39,7 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
 _BEHIND: Mapping[JobVerdict, str] = MappingProxyType({
     JobVerdict.WAIT: (
         "It waits behind job {job}, for which Slurm keeps the nodes. No job is lifted past that one, as it has waited for"
-        " long or has a smaller --nice, so no one is preempted for this one either."
+        " long, has a smaller --nice or is of a better band, so no one is preempted for this one either."
     ),
     JobVerdict.START: (
         "It fits, but stays behind job {job}, which does not fit and is not to be passed: Slurm may keep the nodes for that"

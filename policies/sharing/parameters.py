@@ -218,4 +218,12 @@ SODA_PARAMETERS = (
         "a finite number from 0",
         finite_from(0.0),
     ),
+    Parameter(
+        "resolution",
+        3.0,
+        "ratio",
+        "a running job gives way only to jobs whose learned rank is so many times smaller: about the error of predictions",
+        "a number from 1",
+        number_from(1.0),
+    ),
 )

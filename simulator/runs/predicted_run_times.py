@@ -13,7 +13,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.session.ranking import RankingPolicy, StartsOnlyPolicy
-from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
 from slurm_soda.simulator.workload import Workload
 
@@ -31,6 +31,8 @@ class PolicyWithPredictions:
         ``workload.expected_s`` must be the truth.
         """
         self._policy, self.name = policy, policy.name
+        if isinstance(policy, CpuJobsLastPolicy):
+            self.cpu_jobs_last: Literal[True] = True
         self._forecast = BatchRunTimePredictor()
         if past is not None:
             traits, run_s = traits_of_workload(past), past.run_s.tolist()

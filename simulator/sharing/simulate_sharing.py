@@ -58,8 +58,17 @@ def simulate_sharing(
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    bounds = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
-    decider = SharingDecider(policy, workload, cluster, slowdowns, together, at_once=at_once, **bounds)
+    decider = SharingDecider(
+        policy,
+        workload,
+        cluster,
+        slowdowns,
+        together,
+        at_once=at_once,
+        most=jobs_per_gpu,
+        max_preemptions=max_preemptions,
+        site=site,
+    )
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

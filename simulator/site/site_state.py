@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from slurm_soda.policies.bands.bands import OFF, assign_bands
+from slurm_soda.policies.bands.bands import OFF, PriorityParts, assign_bands
 from slurm_soda.policies.session.ranking import JobStart
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState, JobTable
 from slurm_soda.simulator.cluster import SimulatedCluster
@@ -20,7 +20,8 @@ class SiteState:
     """Priorities, bands and users' limits of one run; whoever runs it reports starts and stops."""
 
     def __init__(self, site: SiteDescription, workload: Workload, cluster: SimulatedCluster) -> None:
-        self._bands = site.bands
+        self._bands, self._rules_starts = site.bands, site.rules_starts
+        self._parts: PriorityParts | None = None
         self._priority = SlurmPriority(site, workload, cluster)
         self._gpus: list[int] = workload.gpus.tolist()
         self._limits = _GpuLimits(site, workload) if site.limits_users else None
@@ -38,22 +39,25 @@ class SiteState:
         if self._limits is not None:
             self._limits.hold(row, -self._gpus[row])
 
-    def complete(self, jobs: JobTable, rows: IntColumn, since_s: FloatColumn, now_s: float) -> JobTable:
-        """The jobs with their priority and band; one that its user's limit keeps from starting is blocked, as in Slurm.
+    def priority(self, rows: IntColumn, waits: BoolColumn, since_s: FloatColumn, now_s: float) -> IntColumn:
+        """Slurm's priority of these jobs of the workload, of whom some wait, and since then."""
+        self._parts = self._priority.compute(rows, waits, since_s, now_s)
+        return self._priority.priority(rows)
+
+    def complete(self, jobs: JobTable, rows: IntColumn) -> JobTable:
+        """The jobs with their bands; one that its user's limit keeps from starting is blocked, as in Slurm.
 
         Args:
-            jobs: of the snapshot.
+            jobs: of the snapshot, with the priorities that were computed last.
             rows: theirs in the workload.
-            since_s: since when each waits.
-            now_s: the instant.
         """
-        waits = jobs.state == JobState.PENDING
-        parts = self._priority.compute(rows, waits, since_s, now_s)
-        state = jobs.state
+        if not self._rules_starts:
+            return jobs
+        assert self._parts is not None
+        waits, state = jobs.state == JobState.PENDING, jobs.state
         if self._limits is not None and waits.any():
             state = np.where(waits & self._limits.exceeded_by(rows), np.int8(JobState.BLOCKED), state)
-        band = assign_bands(parts, self._bands, ~waits)
-        return jobs.with_columns(priority=self._priority.priority(rows), band=band, state=state)
+        return jobs.with_columns(band=assign_bands(self._parts, self._bands, ~waits), state=state)
 
     def within_limits(self, starts: Sequence[JobStart]) -> list[JobStart]:
         """Those of these starts that users' limits allow, the first ones first, as Slurm would start no others."""

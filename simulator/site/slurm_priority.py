@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slurm_soda.policies.bands.bands import PriorityParts
-from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.site.decayed_usage import DecayedUsage, classic_factors, fair_tree_factors
 from slurm_soda.simulator.site.description import CLASSIC, SiteDescription
@@ -49,7 +49,7 @@ class SlurmPriority:
         """A job stops that started then."""
         self._usage.stop(int(self._user[row]), float(self._billing[row]), start_s, now_s)
 
-    def compute(self, rows: IntColumn, waits: np.ndarray, since_s: FloatColumn, now_s: float) -> PriorityParts:  # type: ignore[type-arg]
+    def compute(self, rows: IntColumn, waits: BoolColumn, since_s: FloatColumn, now_s: float) -> PriorityParts:
         """The parts of these jobs' priorities, of whom some wait, and since then."""
         rules = self._rules
         period = int(now_s // rules.calc_period_s)

@@ -104,6 +104,11 @@ class LiftWalk:
         fixed = overdue | (skipped & ~liftable)
         fixed_rank = np.where(overdue, OVERDUE, rank)
         bound = find_bounds(keys, groups, asking=liftable, rank=rank, bounding=fixed, bounding_rank=fixed_rank)
+        if len(jobs.band):  # nobody passes a waiting job of a better band, except who starts where another one made way
+            band = jobs.band[rows]
+            own = np.where(rank == BEFORE_ALL, BEFORE_ALL, band)
+            better = find_bounds(keys, groups, asking=liftable, rank=own, bounding=skippable, bounding_rank=band)
+            bound = np.minimum(bound, better)
         kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))
         walk = cls(
             keys.only(kept),

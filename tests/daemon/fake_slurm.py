@@ -12,6 +12,7 @@ from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, 
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.sacct import JobAccounting
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
@@ -59,6 +60,8 @@ class FakeJob:
     reason: str = "Priority"
     priority: int = 100
     site_factor: int = 0
+    points: ShownPriority | None = None
+    """``None``: sprio leaves it out."""
     restarts: int = 0
     eligible_s: float = 0.0
     start_s: float = NAN
@@ -93,6 +96,7 @@ class FakeJob:
     guest: bool = False
     """It gets them beside the job that holds them."""
     exclusive: ExclusiveNodes = ExclusiveNodes.NOBODY
+    dependency: str = ""
     never_starts: bool = False
     """For a reason that Slurm does not tell."""
     no_requeue: str = ""
@@ -239,6 +243,14 @@ class FakeSlurm:
             raise PriorityPluginError("priority/basic")
         return {j.job_id: j.site_factor for j in self.all.values() if j.state == "PENDING" and j.site_factor}
 
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        self._answer("priority_parts")
+        return {job.job_id: job.points for job in self.all.values() if job.state == "PENDING" and job.points}
+
+    def most_earned_priority(self) -> int:
+        self._answer("most_earned_priority")
+        return 11_000
+
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer("allocations")
         held = ((i, self.all[i]) for i in job_ids)
@@ -374,7 +386,7 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="", batch=job.batch, requeue=job.requeue,
+            exit_code=job.exit_code, dependency=job.dependency, batch=job.batch, requeue=job.requeue,
             req_node_names=job.req_node_names or "n1" * job.guest,
             tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
             else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),

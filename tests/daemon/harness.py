@@ -26,6 +26,7 @@ from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun
 from slurm_soda.slurm_ext.client import Allocation, JobUpdate, JobUpdateResult, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.errors import SlurmReplyError, SodaError
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.wire.records import NodeReport
 from slurm_soda.wire.walls import NodeWalls
@@ -83,6 +84,12 @@ class MortalClient:
 
     def site_factors(self) -> dict[int, int]:
         return self.slurm.site_factors()
+
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        return self.slurm.priority_parts()
+
+    def most_earned_priority(self) -> int:
+        return self.slurm.most_earned_priority()
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         return self.slurm.allocations(job_ids)

@@ -370,3 +370,14 @@ def test_priorities_that_waver_with_rounding_cost_no_updates() -> None:
         case = case.after()
         case = replace(case, rows={i: (n - wavering[i], f, g) for i, (n, f, g) in case.rows.items()})
     assert sum(written[10:]) <= 20
+
+
+@pytest.mark.parametrize(("bands", "passes"), [((0, 1), False), ((0, 0), True), ((1, 0), True)])
+def test_nobody_is_lifted_past_a_waiting_job_of_a_better_band(bands: tuple[int, int], passes: bool) -> None:
+    """Job 1 waits and does not fit, job 2 starts now, and the policy ranks it behind; nobody is to be kept from skipping."""
+    case = Case({1: (100, 0, 8), 2: (50, 0, 1)}, leading=(2,), waiting=(1,), ranks=(1, 0))
+    jobs = case.snapshot.jobs.with_columns(band=ids(*bands))
+    snapshot = replace(case.snapshot, jobs=jobs)
+    changes = compute_site_factors(case.queue, snapshot, depth=1000, skipping_limit_s=math.inf)
+    assert (changes.get(2, 0) > 50) == passes
+    assert 1 not in changes

@@ -20,6 +20,7 @@ from slurm_soda.slurm_ext.errors import PriorityPluginError, SlurmCommandError, 
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.job_states import waits_for_resources
+from slurm_soda.slurm_ext.read.priority_parts import ShownPriority
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
@@ -101,6 +102,12 @@ class MemorySlurm:
             raise PriorityPluginError("priority/basic")
         told = [j.job_id for j in self.queue if j.state == "PENDING" and waits_for_resources(j.reason)]
         return {job_id: self.factors[job_id] for job_id in told if job_id in self.factors}
+
+    def priority_parts(self) -> dict[int, ShownPriority]:
+        raise AssertionError("sodactl asks for no parts of priorities")
+
+    def most_earned_priority(self) -> int:
+        raise AssertionError("sodactl asks for no parts of priorities")
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         self._answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -66,6 +67,11 @@ class SrsfShare:
         return 2
 
     @property
+    def cpu_jobs_last(self) -> Literal[True]:
+        """They take the cores that the others leave."""
+        return True
+
+    @property
     def preempts_by_rank(self) -> bool:
         """Jobs that have run long enough make way."""
         return True
@@ -85,7 +91,7 @@ class _Round:
         self._placing = PlacementPass(snapshot)
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
-        self._speeds = PairSpeeds(self._interference_view, policy.caution)
+        self._speeds = PairSpeeds(snapshot.known, policy.caution)
         jobs = snapshot.jobs
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
         fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
@@ -107,7 +113,7 @@ class _Round:
         open_rows = dense[~np.isin(dense, list(apart))] if apart else dense
         slots = self._pair_slots(open_rows, weight)
         self._slot_placement.place_slots(slots, open_rows.tolist())
-        on_cpus = rank_rows(jobs, rows[jobs.gpus[rows] == 0], self._score, jobs.submit_s)
+        on_cpus = rank_rows(jobs, rows[jobs.gpus[rows] == 0], jobs.submit_s)
         unable = rows[~able & (jobs.gpus[rows] > 0)]
         return self._plan(np.concatenate((on_gpus, unable, on_cpus)), on_cpus)
 

@@ -43,9 +43,12 @@ class RankedNodeDecider:
         return min(self._look_again_s, self._session.next_event_s())
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        self._look_again_s = INFINITY
         starts = self._session.find_starts(now_s)
-        if starts is not None and self._look_again_s > now_s:
+        if starts is not None:
             return [], starts
         preempts, starts = self._snapshots.decide(now_s)
-        self._look_again_s = now_s if preempts else INFINITY
+        if preempts:  # as the daemon's next cycle, once they have left
+            self._look_again_s = now_s
+            self._session.look_at_all()
         return preempts, starts
