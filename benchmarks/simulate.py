@@ -26,6 +26,9 @@ SODACTL = Path(sys.executable).parent / "sodactl"
 DATA = "$DATA"
 MEMORY_MIB = 1024
 """No simulation takes more."""
+MONTH_CPU_S = 20.0
+"""No month of SODA's takes more."""
+_SHARING = "--pair-slowdown 1.3 --mechanism slurm --consent 0.2"
 _POLICIES = {"FIFO": "fifo", "SRSF": "srsf", "2D-LAS": "tiresias-las"}
 
 
@@ -85,7 +88,13 @@ def targets(*, data: bool) -> list[Target]:
             found.append(Target(f"{name}, {jobs:,} jobs of Philly, 256 GPUs", line, jobs, least))
     for name, policy in _POLICIES.items():
         line = f"sodactl simulate --workload soda-month --policy {policy}"
-        found.append(Target(f"{name}, SODA's month, 400 GPUs and CPUs", line, 105_000, most_cpu_s=60.0, repeats=1))
+        found.append(
+            Target(f"{name}, SODA's month, 400 GPUs and CPUs", line, 105_000, most_cpu_s=MONTH_CPU_S, repeats=1)
+        )
+    line = f"sodactl simulate --workload soda-month --policy soda {_SHARING}"
+    found.append(
+        Target("soda, SODA's month, one user of five shares", line, 105_000, most_cpu_s=MONTH_CPU_S, repeats=1)
+    )
     return found
 
 

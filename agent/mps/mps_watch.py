@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from slurm_soda.agent.mps.control_daemon import ControlDaemon
+from slurm_soda.agent.mps.leftovers import remove_leftovers
 from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.gpus import Gpus
@@ -30,6 +31,9 @@ DEAF_S = 30.0
 TURN_S = 1.0
 """After so long in a turn no daemon is asked any more; the next turn begins with those that were not."""
 FIT_FILE = "mps-gpus"
+LEFTOVERS = "leftovers"
+CLEANING_S = 0.05
+"""Spent in a turn on what users left in the directories of daemons that are gone."""
 
 
 class MpsWatch:
@@ -53,11 +57,13 @@ class MpsWatch:
         self._list_s = float("-inf")
         self._turn_until_s = 0.0
         """By the monotonic clock."""
+        self._leftovers = False
+        """Some are left to be removed."""
 
     @property
     def interval_s(self) -> float:
-        """Short while somebody is under MPS."""
-        return INTERVAL_S if self._daemons else float("inf")
+        """Short while somebody is under MPS, or has left something."""
+        return INTERVAL_S if self._daemons or self._leftovers else float("inf")
 
     def recover(self, now_s: float) -> Sequence[str]:
         """What logs say already was seen by an agent before, or by nobody."""
@@ -82,6 +88,7 @@ class MpsWatch:
                 told.append(f"MPS of {name}: a fatal fault of one client, which ends others too (jobs {numbers})")
         self._forget(self._daemons.keys() - there)
         self._news.jobs = tuple(sorted(jobs, key=lambda job: job.job_id))
+        self._leftovers = remove_leftovers(self._lists / LEFTOVERS, CLEANING_S)  # after the last look at their logs
         return told
 
     def close(self) -> Sequence[str]:

@@ -18,7 +18,7 @@ MAX_REMOVED = 200
 MAX_BLOCK_BYTES = 65_536
 """Of a progress file: a page of any machine."""
 
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -85,7 +85,7 @@ def _truncate(directory: int, name: str, uid: int) -> None:
 
 def _remove_directory(directory: int, name: str, uid: int) -> None:
     """One that is not empty loses its files, and its directories move up: however deep they are, later passes find them."""
-    inner = os.open(name, _DIRECTORY_FLAGS, dir_fd=directory)
+    inner = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
     try:
         _clear_sticky(inner, uid)
         for below in _names(inner, MAX_REMOVED):

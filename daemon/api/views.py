@@ -5,6 +5,7 @@ sodactl takes them from the store where it may read it, and gets them from sodad
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -190,7 +191,7 @@ def status_view(
         queues=_by_queue(standings),
         preemptions=queries.active_preemptions(session, viewer.visible_jobs()),
         changes=queries.action_counts(session, since_s),
-        nodes=() if "nodes" in viewer.private else queries.agent_heartbeats(session),
+        nodes=_agents(session, viewer),
         standbys=queries.standbys(session),
         shares=dict(sorted(Counter(share.phase for share in open_shares(session)).items())),
         start_score=score_of_intervals(session),
@@ -202,6 +203,24 @@ def _outline(cycle: Cycle) -> Cycle:
     shown = {column.key: getattr(cycle, column.key) for column in Cycle.__table__.columns}
     facts = {key: cycle.facts[key] for key in ("breaker_open_until_s",) if key in cycle.facts}
     return Cycle(**shown | {"facts": facts, "error": "sodad's log says why" if cycle.error else ""})
+
+
+def _agents(session: Session, viewer: Viewer) -> Sequence[AgentHeartbeat]:
+    """Where jobs are private without what names them: a fault with a number in it, and whose hooks left a record."""
+    if "nodes" in viewer.private:
+        return ()
+    found = queries.agent_heartbeats(session)
+    if viewer.sees_all_jobs:
+        return found
+    return [_outline_agent(agent) for agent in found]
+
+
+def _outline_agent(agent: AgentHeartbeat) -> AgentHeartbeat:
+    shown = {column.key: getattr(agent, column.key) for column in AgentHeartbeat.__table__.columns}
+    kept = [fault for fault in agent.faults if not re.search(r"\d", fault)]
+    hidden = ["soda-agent's log on the node says more"] if len(kept) < len(agent.faults) else []
+    walls = [{**walls, "recorded": []} for walls in agent.walls]
+    return AgentHeartbeat(**shown | {"faults": [*kept, *hidden], "walls": walls})
 
 
 def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str, int]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.sharing.may_join import partitions_share
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -15,11 +18,11 @@ from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from slurm_soda.slurm_ext.sharing.guest_requests import read_guest_records
+from slurm_soda.slurm_ext.sharing.guest_requests import may_carry_record, read_guest_records
 from slurm_soda.slurm_ext.write.guest_release import checked_undo
 
 ASK_STRANGERS_EVERY_S = 60.0
-"""A guest that no share is of, and that carries no record, is asked about again after so long."""
+"""A job that may carry a record, but does not, and that no share is of, is asked about again after so long."""
 
 
 @dataclass(slots=True)
@@ -27,17 +30,20 @@ class GuestReader:
     """Reads records once a cycle, by one process, and only while some guest waits or is not known."""
 
     client: SlurmClient
+    settings: SharingSettings
     records: Mapping[int, GuestRecord | None] = field(default_factory=dict)
     """By guest that was asked about now; ``None``: no record that can be read."""
     _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Guests of nobody's, by id and restart count, with when they are asked about again, by the steady clock."""
+    """Jobs without a record, by id and restart count, with when they are asked about again, by the steady clock."""
 
     def read(
         self, jobs: Mapping[int, SlurmJob], shares: Mapping[int, Share], steady_s: float
     ) -> list[tuple[SlurmJob, GuestRecord]]:
-        """Fill :attr:`records`; gives guests that no share is of, with their records."""
+        """Fill :attr:`records`; gives jobs with a record that no share is of: guests, and jobs whose owners made
+        them plain ones since.
+        """
         ours = [guest for guest, share in shares.items() if _matters(jobs.get(guest), share)]
-        present = {(job.job_id, job.restarts) for job in jobs.values() if job.shared_gpus}
+        present = {(job.job_id, job.restarts) for job in jobs.values() if self._may_carry_record(job)}
         self._strangers = {key: again_s for key, again_s in self._strangers.items() if key in present}
         strangers = [job for job in jobs.values() if job.job_id not in shares and self._is_strange(job, steady_s)]
         asked = [*ours, *(job.job_id for job in strangers)]
@@ -58,21 +64,45 @@ class GuestReader:
         return found
 
     def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
-        if not job.shared_gpus or job.state in ENDED_STATES:
+        if not self._may_carry_record(job) or job.state in ENDED_STATES:
             return False
         return steady_s >= self._strangers.get((job.job_id, job.restarts), float("-inf"))
 
+    def _may_carry_record(self, job: SlurmJob) -> bool:
+        """Of plain jobs only where jobs share: elsewhere many may name their nodes."""
+        return may_carry_record(job) and (job.shared_gpus > 0 or partitions_share(job, self.settings))
+
 
 def adopted_share(
-    job: SlurmJob, record: GuestRecord, at: Instant, *, gres: str, submit_s: float, deadline_s: float
+    job: SlurmJob,
+    record: GuestRecord,
+    hosts: Sequence[SlurmJob],
+    at: Instant,
+    *,
+    gres: str,
+    submit_s: float,
+    deadline_s: float,
 ) -> Share:
     """What is known of a guest by what Slurm shows and the guest carries; for a store that was lost.
 
     One that waits for its begin time after a requeue has been a guest before, and gave up its place. A record that would
-    give back another request than the job has is not followed: only what may be restored is, and at once.
+    give back another request than the job has is not followed: only what may be restored is, and at once. So is that of a
+    job whose owner has asked for plain GPUs since: these stay, and so do nodes on which none of its hosts is.
+
+    Args:
+        job: the guest.
+        record: what it carries.
+        hosts: those of its hosts that Slurm still lists.
+        at: now.
+        gres: the generic resource of guests.
+        submit_s: when the guest was first submitted.
+        deadline_s: when it is given its own request back if it still waits, by the steady clock.
     """
     undo, counts = checked_undo(job, record.encode(), gres)
-    if not counts:
+    places = [_nodes_of(host) for host in hosts]
+    if not job.shared_gpus and len(hosts) == len(record.hosts) and all(places):
+        undo = undo if {*itertools.chain(*places)}.issuperset(_nodes_of(job)) else {}
+    if not (counts and job.shared_gpus):
         record = replace(record, undo=dict(undo))
     shown = shown_request(job)
     waits = job.state == "PENDING"

@@ -78,19 +78,29 @@ class OpenShares:
     _reader: GuestReader = field(init=False)
     _steady_s: float = 0.0
     """Of the last reading of Slurm."""
+    _running: set[int] = field(default_factory=set)
+    """Guests that run, as far as a share of them is not over: one with its own request may run for hours."""
 
     def __post_init__(self) -> None:
-        self._reader = GuestReader(self.client)
+        self._reader = GuestReader(self.client, self.settings)
 
     @property
     def under_way(self) -> bool:
         """Some share changes within seconds."""
-        return any(share.phase != "started" for share in self.by_guest.values())
+        return any(
+            share.phase != "started" and not (share.phase == "parting" and share.guest in self._running)
+            for share in self.by_guest.values()
+        )
 
     @property
     def waiting(self) -> set[int]:
         """Guests whose place in the queue nobody is to change: they start within seconds."""
         return {share.guest for share in self.by_guest.values() if share.waits}
+
+    @property
+    def unshared(self) -> set[int]:
+        """Guests of whom an admin said that they shall share no more."""
+        return self.manual.unshared & self.by_guest.keys()
 
     @property
     def unrecorded(self) -> list[Share]:
@@ -106,7 +116,13 @@ class OpenShares:
             deadline_s = at.steady_s + self.settings.start_within_s
             submit_s = job_cache.submit_s(job.job_id)
             self.by_guest[job.job_id] = adopted_share(
-                job, record, at, gres=self.settings.gres, submit_s=submit_s, deadline_s=deadline_s
+                job,
+                record,
+                [jobs[host] for host in record.hosts if host in jobs],
+                at,
+                gres=self.settings.gres,
+                submit_s=submit_s,
+                deadline_s=deadline_s,
             )
 
     def why_not_guest(self, job: SlurmJob, request: WaitingJob | None) -> str:
@@ -123,7 +139,9 @@ class OpenShares:
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
         apart = tuple(self.pauses.standing(snapshot, self._steady_s))
-        sharing = self.manual.mark(replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist())
+        sharing = self.manual.mark(
+            replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist(), snapshot.now_s
+        )
         return replace(snapshot, sharing=sharing)
 
     def advance(
@@ -139,9 +157,10 @@ class OpenShares:
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
-        unshared = self.manual.unshared
+        unshared = self.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
+        self._running = {guest for guest in self.by_guest if guest in jobs and jobs[guest].state in RUNNING_STATES}
         for share in self.by_guest.values():
             guest = jobs.get(share.guest)
             seen = SeenShare(
@@ -155,6 +174,7 @@ class OpenShares:
                 off=self._why_off(guest, acts=acts),
                 unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
+                request=(slurm_state.waiting or {}).get(share.guest),
                 preempted=share.guest in preemptions.by_job,
                 left=share.guest in left,
             )
@@ -196,7 +216,7 @@ class OpenShares:
         parted = [
             share for job_id, share in self.by_guest.items() if job_id in guests and share.end not in LEAVING_ENDS
         ]
-        unshared = self.manual.unshared
+        unshared = self.unshared
         for share in parted:
             share.phase, share.why = "parting", guests[share.guest]
             share.end = "unshared" if share.guest in unshared else "parted"

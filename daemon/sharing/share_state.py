@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
-from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_resources
 from slurm_soda.slurm_ext.read.shown_request import is_same_value, shown_request
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, MIN_RESTART_GAP_S
 
@@ -113,6 +116,8 @@ class SeenShare:
     """Jobs that are about to leave their GPUs."""
     preempted: bool = False
     """The guest itself is: its preemption ends the wait after the requeue."""
+    request: WaitingJob | None = None
+    """What else Slurm tells of the guest while it waits; ``None``: nothing."""
     left: bool = True
     """The guest's former run has certainly left its nodes (:mod:`slurm_soda.daemon.preemption.former_runs`)."""
 
@@ -150,6 +155,8 @@ def _running(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
         return ShareDecision("parting" if share.end in LEAVING_ENDS else "started")
     if seen.record is not None:
         return ShareDecision("parting", end=share.end or "withdrawn", why=share.why)
+    if _lost_its_place(share, guest):
+        return _over(share, "revoked", _why_lost(share, seen))
     return _over(share, "withdrawn", "it was started with its own request")
 
 
@@ -159,13 +166,12 @@ def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     if not ours and not has_record:
         return _restored(share, guest, seen)
     if guest.restarts > share.restart:
-        ended_by = _why_hosts_left(share, seen) or "Slurm put it back into the queue"
-        return _undo(share, guest, seen, "revoked", f"the guest gave up its place: {ended_by}")
+        return _undo(share, guest, seen, "revoked", _why_lost(share, seen))
     if share.phase == "parting":
         return _undo(share, guest, seen, share.end or "withdrawn", share.why)
     if ours != share.changed or not guest.requeue or (seen.record_known and seen.record != share.record):
         return _not_whole(share, guest, seen)
-    end, why = _cause_to_undo(share, seen)
+    end, why = _cause_to_undo(share, guest, seen)
     return _undo(share, guest, seen, end, why) if end else ShareDecision("rewritten")
 
 
@@ -180,8 +186,11 @@ def _restored(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     """Nothing of ours is left in the request."""
     if share.phase == "intended":
         return _over(share, "refused", "Slurm did not take the new request")
-    end: ShareEnd = share.end or "withdrawn"
-    why = share.why if share.end else "the request was given back by somebody else"
+    end, why = share.end, share.why
+    if not end and _lost_its_place(share, guest):
+        end, why = "revoked", _why_lost(share, seen)
+    elif not end:
+        end, why = "withdrawn", "the request was given back by somebody else"
     if guest.restarts > share.restart and guest.waits_for_begin_time(seen.now_s) and not seen.preempted:
         if guest.eligible_s - guest.submit_s > MAX_REQUEUE_WAIT_S:
             return _over(share, end, why)
@@ -190,21 +199,64 @@ def _restored(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     return _over(share, end, why)
 
 
-def _cause_to_undo(share: Share, seen: SeenShare) -> tuple[ShareEnd, str]:
+def _lost_its_place(share: Share, guest: SlurmJob) -> bool:
+    """Whether it was there, and was put back into the queue since."""
+    return share.phase == "started" and guest.restarts > share.restart
+
+
+def _why_lost(share: Share, seen: SeenShare) -> str:
+    requeued = "it was preempted" if seen.preempted else "Slurm put it back into the queue"
+    return f"the guest gave up its place: {_why_hosts_left(share, seen) or requeued}"
+
+
+def _cause_to_undo(share: Share, guest: SlurmJob, seen: SeenShare) -> tuple[ShareEnd, str]:
     """Why a guest that waits does not start as one; empty while it may."""
-    if seen.off:
-        return "off", seen.off
-    if seen.unshared:
-        return "unshared", seen.unshared
-    if why := _why_hosts_left(share, seen):
-        return "host-left", why
+    causes: tuple[tuple[ShareEnd, str], ...] = (
+        ("off", seen.off),
+        ("unshared", seen.unshared),
+        ("owner", _why_owner_waits(share, guest, seen)),
+        ("host-left", _why_hosts_left(share, seen)),
+        ("node", _why_node_takes_none(share, seen)),
+        ("not-started", _why_not_started(share, guest, seen)),
+    )
+    return next(((end, why) for end, why in causes if why), ("", ""))
+
+
+def _why_node_takes_none(share: Share, seen: SeenShare) -> str:
     for name in share.nodes:
         node = seen.nodes.get(name)
         if node is None or not node.usable:
-            return "node", f"node {name} takes no jobs" + (f" ({node.state})" if node else "")
-    if seen.steady_s >= share.deadline_s:
-        return "not-started", "it did not start in time"
-    return "", ""
+            return f"node {name} takes no jobs" + (f" ({node.state})" if node else "")
+    return ""
+
+
+def _why_not_started(share: Share, guest: SlurmJob, seen: SeenShare) -> str:
+    if guest.reason != "BeginTime" and not waits_for_resources(guest.reason):
+        return f"Slurm does not start it now ({guest.reason})"
+    return "it did not start in time" if seen.steady_s >= share.deadline_s else ""
+
+
+def _why_owner_waits(share: Share, guest: SlurmJob, seen: SeenShare) -> str:
+    """What its owner, or an admin, has said since, by which it does not start in its place; empty: nothing."""
+    if guest.reason.startswith("JobHeld"):
+        return "it is held"
+    if guest.dependency:
+        return "it waits for other jobs"
+    # Slurm's reason may be older than the begin time, and Slurm's clock another one than sodad's.
+    wait_s, left_s = guest.eligible_s - seen.now_s, share.deadline_s - seen.steady_s
+    if wait_s > 0 and (guest.reason == "BeginTime" or wait_s > left_s):
+        return "it waits for its begin time"
+    if guest.exclusive.whole_nodes:
+        return "it keeps its nodes from others (--exclusive)"
+    avoided = _avoided_nodes(seen.request).intersection(share.nodes)
+    return f"it must not run on {', '.join(sorted(avoided))} (--exclude)" if avoided else ""
+
+
+def _avoided_nodes(request: WaitingJob | None) -> set[str]:
+    try:
+        return set(expand_hosts(request.excluded_nodes if request else ""))
+    except SlurmReplyError:
+        return set()  # a long list that was cut
 
 
 def _why_hosts_left(share: Share, seen: SeenShare) -> str:

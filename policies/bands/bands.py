@@ -12,7 +12,7 @@ OFF, BY_QOS, BY_FAIR_SHARE = "off", "qos", "fairshare"
 BANDS = (OFF, BY_QOS, BY_FAIR_SHARE)
 """``off``: one band; ``qos``: one for each PriorityTier and each priority by QOS and partition; ``fairshare``: these divided
 further by fair share and age."""
-FAIR_LEVELS = 2
+FAIR_LEVELS = 3
 """How many levels of fair share and age there are (docs/policies/bands.md says why)."""
 
 

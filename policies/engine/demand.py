@@ -6,6 +6,7 @@ Thousands of jobs ask for the same thing; a decision searches for places once pe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -187,6 +188,7 @@ def group_equal_rows(columns: tuple[IntColumn, ...]) -> tuple[NDArray[np.intp], 
     return first, inverse.astype(np.int64)
 
 
+@lru_cache(maxsize=4096)
 def _shape(*row: int) -> RequestShape:
     partition, gpu_type, gpus, nodes, per_node, cpus, memory_mib, *needs = row
     node_set, whole_nodes, least_cpus = needs or (ANY_NODE, 0, 0)

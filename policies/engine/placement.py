@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,19 +36,14 @@ class NodeGroups:
 
     def __init__(self, nodes: NodeTable, usable: BoolColumn | None = None) -> None:
         usable = nodes.usable if usable is None else usable
-        groups: dict[tuple[bytes, int], list[int]] = {}
-        for row in np.flatnonzero(usable).tolist():
-            groups.setdefault((nodes.in_partition[row].tobytes(), int(nodes.gpu_type[row])), []).append(row)
-        self.members = list(groups.values())
-        self.of = np.full(len(nodes), -1, dtype=np.int64)
-        for number, members in enumerate(self.members):
-            self.of[members] = number
+        self.members, self.of = _group_nodes(nodes.in_partition.tobytes(), nodes.gpu_type.tobytes(), usable.tobytes())
         self._in_partition = [nodes.in_partition[members[0]] for members in self.members]
-        self._gpu_type = [gpu_type for _, gpu_type in groups]
+        self._gpu_type = [int(nodes.gpu_type[members[0]]) for members in self.members]
         self._node_sets, self._cpus = list(nodes.node_sets.T), nodes.cpus
         self._added: dict[bytes, int] = {}
         """Sets of nodes that the decision itself makes, by their flags."""
         self._matching: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._matching_nodes: dict[tuple[int, int], BoolColumn] = {}
 
     def matching(self, partition: int, gpu_type: int) -> tuple[int, ...]:
         """The classes of the nodes of a partition with this GPU type, or any."""
@@ -63,8 +59,12 @@ class NodeGroups:
         return self._matching[key]
 
     def mask(self, shape: RequestShape) -> BoolColumn:
-        """Which nodes a shape may use, as one flag a node."""
-        flags: BoolColumn = np.isin(self.of, self.matching(shape.partition, shape.gpu_type))
+        """Which nodes a shape may use, as one flag a node; read only."""
+        key = (shape.partition, shape.gpu_type)
+        flags = self._matching_nodes.get(key)
+        if flags is None:
+            flags = self._matching_nodes[key] = np.isin(self.of, self.matching(*key))
+            flags.setflags(write=False)
         return flags if shape.node_set == ANY_NODE else flags & self._node_sets[shape.node_set]
 
     def bound_to(self, shape: RequestShape, flags: BoolColumn) -> RequestShape:
@@ -95,6 +95,23 @@ class NodeGroups:
         if pieces is None or not shape.whole_nodes:
             return pieces
         return [piece._replace(cpus=max(piece.cpus, self._cpus.item(piece.node))) for piece in pieces]
+
+
+@lru_cache(maxsize=16)
+def _group_nodes(in_partition: bytes, gpu_type: bytes, usable: bytes) -> tuple[tuple[IntColumn, ...], IntColumn]:
+    """Rows of each group, and the group of each row, -1 for none, of nodes with these columns; read only."""
+    kind, rows = np.frombuffer(gpu_type, dtype=np.int64), np.flatnonzero(np.frombuffer(usable, dtype=np.bool_))
+    width = len(in_partition) // max(len(kind), 1)
+    groups: dict[tuple[bytes, int], list[int]] = {}
+    for row, code in zip(rows.tolist(), kind[rows].tolist(), strict=True):
+        groups.setdefault((in_partition[row * width : (row + 1) * width], code), []).append(row)
+    of = np.full(len(kind), -1, dtype=np.int64)
+    members = tuple(np.array(group, dtype=np.int64) for group in groups.values())
+    for number, group in enumerate(members):
+        of[group] = number
+    for column in (*members, of):
+        column.setflags(write=False)
+    return members, of
 
 
 class FreeNodes:
@@ -166,6 +183,8 @@ class FreeNodes:
 
     def would_fit(self, shape: RequestShape, more: Mapping[int, Sequence[int]]) -> bool:
         """Whether a gang would fit if nodes had so much more (GPUs, CPUs, memory in MiB) free; takes nothing."""
+        if shape.is_even and not shape.units and not (shape.whole_nodes or shape.least_cpus):
+            return self._nodes_would_do(shape, more)
         gpus, cpus, memory_mib = (column.copy() for column in (self.gpus, self.cpus, self.memory_mib))
         for node, amounts in more.items():
             for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
@@ -176,6 +195,22 @@ class FreeNodes:
             return True
         slots = np.where(usable, count_slots(shape, gpus, cpus, memory_mib), 0) if shape.units else None
         return slots is not None and split_over_nodes(shape, slots) is not None
+
+    def _nodes_would_do(self, shape: RequestShape, more: Mapping[int, Sequence[int]]) -> bool:
+        fitting = set(self.fitting_nodes(shape))
+        lacking, usable = shape.nodes - len(fitting), self.classes.mask(shape)
+        for node, (gpus, cpus, memory_mib) in more.items() if lacking > 0 else ():
+            if (
+                node not in fitting
+                and self._gpus[node] + gpus >= shape.gpus
+                and self._cpus[node] + cpus >= shape.cpus
+                and self._memory_mib[node] + memory_mib >= shape.memory_mib
+                and usable.item(node)
+            ):
+                lacking -= 1
+                if not lacking:
+                    return True
+        return lacking <= 0
 
     def fitting_nodes(self, shape: RequestShape) -> list[int]:
         """Up to as many nodes as an even gang needs, each with enough free for its part; best fit first."""

@@ -6,6 +6,7 @@ Every policy of this package is an order plus a few rules; this is the part they
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,10 @@ _START, _WAIT_FOR_PREEMPTION, _PREEMPT = (
 )
 
 
+_MOST_KNOWN = 100_000
+"""Requests of which it is remembered whether they are too large."""
+
+
 class RefusedShapes:
     """Requests that did not fit. While free capacity only shrinks, a request at least as large does not fit either."""
 
@@ -52,12 +57,25 @@ class RefusedShapes:
 
 
 def find_too_large(shapes: Sequence[RequestShape], nodes: NodeTable) -> BoolColumn:
-    """Which requests no empty cluster could hold, down nodes included; one search for each."""
-    every = NodeGroups(nodes, np.ones(len(nodes), dtype=np.bool_))
-    whole = FreeNodes(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
+    """Which requests no empty cluster could hold, down nodes included; one search for each that is new."""
+    columns = (nodes.gpus, nodes.cpus, nodes.memory_mib, nodes.gpu_type, nodes.in_partition)
+    known = _list_too_large(*(column.tobytes() for column in columns))
     # The nodes that would do change with what runs there.
-    anywhere = (shape._replace(node_set=ANY_NODE) for shape in shapes)
-    return np.array([whole.find(shape) is None for shape in anywhere], dtype=np.bool_)
+    anywhere = [shape if shape.node_set == ANY_NODE else shape._replace(node_set=ANY_NODE) for shape in shapes]
+    if any(shape not in known for shape in anywhere):
+        every = NodeGroups(nodes, np.ones(len(nodes), dtype=np.bool_))
+        whole = FreeNodes(every, nodes.gpus, nodes.cpus, nodes.memory_mib)
+        if len(known) > _MOST_KNOWN:
+            known.clear()
+        known.update((shape, whole.find(shape) is None) for shape in anywhere if shape not in known)
+    return np.array([known[shape] for shape in anywhere], dtype=np.bool_)
+
+
+@lru_cache(maxsize=8)
+def _list_too_large(*columns: bytes) -> dict[RequestShape, bool]:
+    """What was found of nodes with these columns."""
+    del columns
+    return {}
 
 
 class PlacementPass:

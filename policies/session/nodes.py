@@ -19,8 +19,9 @@ class NodeSession:
     """Finds out what happens at most events: nothing, or jobs start in what is free.
 
     :meth:`find_starts` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
-    Waiting jobs stand in one heap for each distinct request; a call costs one look at each heap's head, one search for
-    room for each job that starts and for each head that is not covered by a refusal, never a look at all jobs.
+    Waiting jobs stand in one heap for each distinct request. A head that found no room is looked at again once a node has
+    more to offer than before, and then only if that node could hold a part of it with all worse-ranked jobs gone. Each such
+    head costs a search for room, and never a look at all jobs that wait.
 
     The caller reports every event, and every start and stop, whoever decided it.
     """
@@ -34,6 +35,9 @@ class NodeSession:
         self._queues: dict[int, _Queue] = {}
         self._waits = 0
         self._all = False
+        """Any head may start or preempt now."""
+        self._freed: set[int] = set()
+        """Nodes on which somebody left since heads were looked at."""
         self._newcomers: set[int] = set()
 
     def submit(self, job: SessionJob) -> None:
@@ -56,12 +60,12 @@ class NodeSession:
         self._free_nodes.give(list(job.pieces))
         self._free_gpus += job.gpus
         self._tail.remove(job)
-        self._all = True
+        self._freed.update(piece.node for piece in job.pieces)
 
     def stopped(self, job: SessionJob) -> None:
         """A job gave its ``pieces`` back and waits again."""
         self.ended(job)
-        self._wait(job)
+        self.submit(job)
 
     def changed(self, job: SessionJob, before: Sequence[NodeAllocation]) -> None:
         """A running job has other CPUs than ``before``; nothing is preempted here, so its rank plays no part."""
@@ -81,8 +85,9 @@ class NodeSession:
         """Jobs that start at this instant, all else being as it was; ``None``: ask the policy."""
         if self._tail.advance(now_s) or self._rules.volatile or not self._rules.skip:
             self._all = True
-        shapes = list(self._queues) if self._all else sorted(self._newcomers)
+        shapes = self._list_open(now_s)
         self._all = False
+        self._freed.clear()
         self._newcomers.clear()
         starts: list[JobStart] = []
         taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]] = []
@@ -93,6 +98,35 @@ class NodeSession:
             self._free_nodes.give(list(pieces))
             self._free_gpus += job.gpus
         return starts if sure else None
+
+    def _list_open(self, now_s: float) -> list[int]:
+        """Requests whose heads may start or preempt, as far as that can be told at a glance."""
+        heads = [(number, head) for number, queue in self._queues.items() if (head := _head(queue))]
+        if len(heads) < len(self._queues):
+            self._queues = {number: self._queues[number] for number, _ in heads}
+        if self._all:
+            return [number for number, _ in heads]
+        return [
+            number
+            for number, _ in heads
+            if number in self._newcomers or any(self._may_help(node, number, now_s) for node in self._freed)
+        ]
+
+    def _may_help(self, node: int, number: int, now_s: float) -> bool:
+        """Whether a node could hold a part of a request with all gone that rank behind the first who asks for it.
+
+        Elsewhere as little is free, or would be, as when that one found no room: those who run never come to rank behind
+        one who waits but when the session says so.
+        """
+        shape = self._shapes[number]
+        gpus, cpus, memory_mib = self._free_nodes.on(node)
+        least_gpus, least_cpus, least_memory_mib = shape.least
+        if self._rules.preemptive and shape.wants_gpus:
+            for job in self._tail.behind_on(node, self._queues[number][0][0], now_s):
+                for piece in job.pieces:
+                    if piece.node == node:
+                        gpus, cpus, memory_mib = gpus + piece.gpus, cpus + piece.cpus, memory_mib + piece.memory_mib
+        return gpus >= least_gpus and cpus >= least_cpus and memory_mib >= least_memory_mib
 
     def _wait(self, job: SessionJob) -> _Queue:
         queue = self._queues.setdefault(job.shape, [])
@@ -108,7 +142,7 @@ class NodeSession:
         taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]],
     ) -> bool:
         """Heads of these requests take their turn by rank; whether no head may preempt."""
-        heads = [(queue[0][0], number) for number in shapes if _head(queue := self._queues[number])]
+        heads = [(self._queues[number][0][0], number) for number in shapes]
         heapify(heads)
         refusals = RefusedShapes()
         shut: set[tuple[int, bool]] = set()
@@ -139,12 +173,14 @@ class NodeSession:
         """Whether there would be room if all worse-ranked jobs left."""
         if not self._rules.preemptive or not shape.wants_gpus:
             return False
-        if self._tail.victims(key, max(gpus - self._free_gpus, 1), now_s) is None:
+        behind = self._tail.behind(key, now_s)
+        if sum(job.gpus for job in behind) < max(gpus - self._free_gpus, 1):
             return False  # not even if only their number counted
-        left: dict[int, list[int]] = {}
-        for job in self._tail.behind(key, now_s):
-            for node, *amounts in job.pieces:
-                left[node] = [a + b for a, b in zip(left.get(node, (0, 0, 0)), amounts, strict=True)]
+        left: dict[int, tuple[int, int, int]] = {}
+        for job in behind:
+            for node, more_gpus, more_cpus, more_mib in job.pieces:
+                gpus, cpus, memory_mib = left.get(node, (0, 0, 0))
+                left[node] = (gpus + more_gpus, cpus + more_cpus, memory_mib + more_mib)
         return self._free_nodes.would_fit(shape, left)
 
 

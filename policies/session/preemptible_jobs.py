@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
@@ -22,6 +22,8 @@ class PreemptibleJobs:
         self._ranking = ranking
         self._rules = ranking.rules
         self._groups: dict[int, _Group] = {}
+        self._on_node: dict[int, list[SessionJob]] = {}
+        """All of them, by each node that they are on."""
         self._changes: list[tuple[float, int, int, SessionJob]] = []
         self._ripens: list[tuple[float, int, int, SessionJob]] = []
         self._volatile = ranking if isinstance(ranking, VolatileRanking) else None
@@ -56,12 +58,16 @@ class PreemptibleJobs:
         """A running job may be preempted from now on."""
         key = job.frozen = self._ranking.frozen(job)
         insort(self._groups.setdefault(self._ranking.group(job), []), (key, job))
+        for piece in job.pieces:
+            self._on_node.setdefault(piece.node, []).append(job)
 
     def exclude(self, job: SessionJob) -> None:
         """A running job is not to be considered, as long as it is not inserted again."""
         assert job.frozen is not None
         group = self._groups[self._ranking.group(job)]
         del group[bisect_left(group, (job.frozen,))]
+        for piece in job.pieces:
+            self._on_node[piece.node].remove(job)
         job.frozen = None
 
     def next_event_s(self) -> float:
@@ -123,12 +129,24 @@ class PreemptibleJobs:
                 needed.append(item)
         return needed
 
-    def behind(self, key: RankKey, now_s: float) -> Iterator[SessionJob]:
-        """All jobs that rank behind ``key``, worst-ranked first."""
-        for item in self._worst_first(now_s):
-            if item[0] <= key:
-                return
-            yield item[1]
+    def behind(self, key: RankKey, now_s: float) -> list[SessionJob]:
+        """All jobs that rank behind ``key``; O(log n) for each group, and their number."""
+        found: list[SessionJob] = []
+        for number, group in self._groups.items():
+            if number < self._rules.volatile:
+                found += (job for _, job in group if job.frozen is not None and self._is_behind(job, key, now_s))
+            else:
+                at = bisect_right(group, key, key=lambda item: self._ranking.running(item[1], now_s))
+                found += (job for _, job in group[at:])
+        return found
+
+    def behind_on(self, node: int, key: RankKey, now_s: float) -> list[SessionJob]:
+        """Those of them on one node."""
+        return [job for job in self._on_node.get(node, ()) if self._is_behind(job, key, now_s)]
+
+    def _is_behind(self, job: SessionJob, key: RankKey, now_s: float) -> bool:
+        ranks: RankKey = self._ranking.running(job, now_s)
+        return ranks > key
 
     def _worst_first(self, now_s: float) -> Iterator[tuple[RankKey, SessionJob]]:
         running = self._ranking.running

@@ -36,20 +36,18 @@ class GpuOccupancy:
         self.taken: BoolColumn = ~snapshot.nodes.usable[self.node]
         if len(snapshot.devices.unavailable):
             self.taken |= snapshot.devices.unavailable
-        state = snapshot.jobs.state
-        holding = np.flatnonzero(np.diff(snapshot.devices.held_start) > 0)
-        for row in holding.tolist():
-            devices = snapshot.devices.of(row).tolist()
-            if state[row] == JobState.RUNNING:
-                for device in devices:
-                    self.jobs_on[device].append(row)
-            else:
-                self.taken[devices] = True
+        held, owner = snapshot.devices.held, snapshot.devices.owner
+        runs = snapshot.jobs.state[owner] == JobState.RUNNING
+        self.taken[held[~runs]] = True
+        for device, row in zip(held[runs].tolist(), owner[runs].tolist(), strict=True):
+            self.jobs_on[device].append(row)
+        free = ~self.taken
+        free[held] = False
+        empty = np.flatnonzero(free)[::-1]
         self._empty: dict[int, list[int]] = {}
         """Devices of each node that nobody holds, descending."""
-        for device in range(len(self.node) - 1, -1, -1):
-            if not self.jobs_on[device] and not self.taken[device]:
-                self._empty.setdefault(int(self.node[device]), []).append(device)
+        for device, node in zip(empty.tolist(), self.node[empty].tolist(), strict=True):
+            self._empty.setdefault(node, []).append(device)
 
     @property
     def classes(self) -> NodeGroups:
@@ -91,6 +89,12 @@ class GpuOccupancy:
         for device in devices:
             self.jobs_on[device].append(row)
         self.taken[list(devices)] = False
+
+    def open_devices(self, row: int, devices: Sequence[int]) -> Sequence[int]:
+        """Those of these devices that have a place left; all of them where these are too few for a job."""
+        most = self.guest_rules.mechanism.jobs_per_gpu
+        left = [device for device in devices if not self.taken[device] and len(self.jobs_on[device]) < most]
+        return left if len(left) >= int(self._snapshot.jobs.gpus[row]) else devices
 
     def pick(
         self, row: int, shape: RequestShape, ranked: Iterable[int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -84,6 +84,11 @@ class GpuDevices:
 
     def __len__(self) -> int:
         return len(self.memory_mib)
+
+    @property
+    def owner(self) -> IntColumn:
+        """Row of the job that holds each entry of ``held``."""
+        return np.repeat(np.arange(len(self.held_start) - 1), np.diff(self.held_start))
 
     def of(self, row: int) -> IntColumn:
         """Devices of the job in this row, ascending."""
@@ -200,4 +205,20 @@ class SharingPolicy(Policy, Protocol):
     @property
     def jobs_per_gpu(self) -> int:
         """C, the most jobs that it ever puts onto one GPU; 1 or more."""
+        ...
+
+
+@runtime_checkable
+class CpuJobsLastPolicy(Protocol):
+    """A policy for which jobs without GPUs come last, so that it need not be asked about each of them.
+
+    They start in the order of their submission where those with GPUs leave room, and mean nothing to these but the cores
+    and the memory that they hold. A job that alone waits for GPUs, while none is shared, starts where it fits best, and
+    nobody is preempted for it; nor is anybody while nobody waits and no GPU is shared. What the policy says of jobs with
+    GPUs holds until something happens to one of them, or until its plan's ``next_event_s``.
+    """
+
+    @property
+    def cpu_jobs_last(self) -> Literal[True]:
+        """Says so."""
         ...

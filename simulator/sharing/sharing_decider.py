@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from slurm_soda.policies.engine.demand import group_requests
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import JobStart, SessionJob, StartsOnlyPolicy
 from slurm_soda.policies.sharing.engine.assembly import assemble_sharing_snapshot
-from slurm_soda.policies.sharing.engine.plan_check import SharingPlanError, check_sharing_plan
+from slurm_soda.policies.sharing.engine.plan_check import GpuPlacement, SharingPlanError, check_sharing_plan
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.snapshot import SharingJobs, SharingSnapshot
+from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingJobs, SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
+from slurm_soda.simulator.sharing.plain_decisions import PlainDecisions
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
@@ -60,6 +62,14 @@ class SharingDecider(SnapshotDecider):
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
         self._waiting, self._decided_s = 0, -math.inf
         self.carry_out_by(IDEAL, math.inf)
+        self._known = slowdowns.learner.known
+        """What the policy knew of pairs when it was last asked."""
+        self._asked_s = -math.inf
+        ruled = site is not None and site.rules_starts
+        self._plain = self._make_plain_decisions() if at_once and not (ruled or cluster.failures) else None
+        """Who decides what needs no policy; ``None``: nobody."""
+        self._had_overdue = False
+        """A job was overdue at the last decision."""
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -70,21 +80,40 @@ class SharingDecider(SnapshotDecider):
         self._mechanism = mechanism
         self._saves_every_s = np.where(self._workload.preemptible, checkpoint_every_s, np.inf)
 
+    def _make_plain_decisions(self) -> PlainDecisions | None:
+        if not isinstance(self._policy, CpuJobsLastPolicy):
+            return None
+        demand = group_requests(self._workload, self._cluster.partitions, self._cluster.gpu_types)
+        return PlainDecisions(demand, self._workload.shares, self.nodes(), self._held)
+
     def submit(self, job: SessionJob) -> None:
         self._waiting += 1
         super().submit(job)
+        if self._plain is not None:
+            self._plain.submit(job)
 
     def started(self, job: SessionJob) -> None:
         self._waiting -= 1
         super().started(job)
+        if self._plain is not None:
+            self._plain.started(job)
+
+    def leaving(self, job: SessionJob) -> None:
+        super().leaving(job)
+        if self._plain is not None:
+            self._plain.leaving()
 
     def stopped(self, job: SessionJob) -> None:
         self._waiting += 1
         self._sub_batch[job.job_id - 1] = self._kinds.batch[job.job_id - 1]
         super().stopped(job)
+        if self._plain is not None:
+            self._plain.stopped(job)
 
     def end(self, job: SessionJob) -> None:
         super().end(job)
+        if self._plain is not None:
+            self._plain.ended(job)
         if self._observed is not None:
             self._observed.end(job.job_id)
 
@@ -95,13 +124,39 @@ class SharingDecider(SnapshotDecider):
             self._next_event_s = math.inf
             return [], []
         self._slowdowns.observe(now_s)
+        had_overdue, self._had_overdue = self._had_overdue, self.has_overdue(now_s)
+        # Once nobody is overdue any more, the policy may have what was kept until then.
+        starts = None if due or had_overdue or self._had_overdue else self._decide_plainly(now_s)
+        if starts is not None:
+            return [], starts
+        if self._plain is not None:
+            self._plain.decided()
+        self._known, self._asked_s = self._slowdowns.learner.known, now_s
         return super().decide(now_s)
+
+    def _decide_plainly(self, now_s: float) -> list[JobStart] | None:
+        """Who starts, as far as it does not take the policy to say so."""
+        if self._plain is None:
+            return None
+        if not self._plain.idle and (now_s >= self._next_event_s or self._knows_more(now_s)):
+            return None
+        starts = self._plain.decide()
+        for job, pieces in starts or ():
+            self._slowdowns.planned[job.job_id - 1] = GpuPlacement(self._plain.devices(pieces))
+        if self._plain.idle:
+            self._next_event_s = math.inf
+        return starts
+
+    def _knows_more(self, now_s: float) -> bool:
+        """Whether something was learned of pairs since the policy was asked, or somebody made up for being slowed."""
+        made_up = self._observed is not None and self._observed.next_due_s(self._asked_s) <= now_s
+        return made_up or self._known is not self._slowdowns.learner.known
 
     def next_event_s(self) -> float:
         """Also when it is seen that somebody's bound does not hold, which was hoped: whoever preempts can end that, and the
         pair is parted.
         """
-        wanted_s = super().next_event_s()
+        wanted_s = min(super().next_event_s(), self.next_overdue_s())
         if self._observed is not None:
             wanted_s = min(wanted_s, self._observed.next_due_s(self._decided_s))
         if self._starts_only or not self._bounded:

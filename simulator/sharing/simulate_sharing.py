@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -60,9 +59,17 @@ def simulate_sharing(
     )
     loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
     at_once = not loop.costs.checkpoint_s
-    bounds: dict[str, Any] = {"most": jobs_per_gpu, "max_preemptions": max_preemptions, "site": site}
     decider = SharingDecider(
-        policy, workload, cluster, slowdowns, together, at_once=at_once, passing_limit_s=passing_limit_s, **bounds
+        policy,
+        workload,
+        cluster,
+        slowdowns,
+        together,
+        at_once=at_once,
+        most=jobs_per_gpu,
+        max_preemptions=max_preemptions,
+        passing_limit_s=passing_limit_s,
+        site=site,
     )
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)

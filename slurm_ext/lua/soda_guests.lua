@@ -14,7 +14,7 @@ local M = {
 local REQUEST_MAX_BYTES = 1024 -- Slurm refuses a longer request
 local RECORD_PREFIX = "soda-guest:" -- slurm_ext/sharing/guest_record.py
 local UNSET = { [65534] = true, [65535] = true, [4294967294] = true, [4294967295] = true } -- NO_VAL, INFINITE
-local UNSET_FROM = 2 ^ 63 -- those of 64 bits
+local UNSET_FROM = 2 ^ 64 -- those of 64 bits, as lua's numbers have them; memory by CPU is 2 ^ 63 and more
 -- Only the first four can make a job a guest. The others are refused with them, so that the name means one thing.
 local REQUESTS = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket" }
 local NAMING = { "gres", "tres_bind", "tres_freq", "cpus_per_tres", "mem_per_tres" }
@@ -166,10 +166,15 @@ function M.note_change(job_rec)
     recent[job_rec.job_id or 0] = now
 end
 
+-- The waiting rest of an array has the array's id, and a task that Slurm takes out of it has what the rest was given.
 local function changed_lately(job_rec)
-    local job_id = job_rec.job_id or 0
-    local at = recent[job_id] or older[job_id]
-    return at ~= nil and math.abs(os.time() - at) < FRESH_S
+    for _, id in ipairs({ job_rec.job_id or 0, job_rec.array_job_id or 0 }) do
+        local at = recent[id] or older[id]
+        if id ~= 0 and at ~= nil and math.abs(os.time() - at) < FRESH_S then
+            return true
+        end
+    end
+    return false
 end
 
 -- Whether a job asks for what the record of the change says that it asked for. Of fields that the change leaves alone none may

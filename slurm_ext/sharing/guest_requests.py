@@ -27,6 +27,14 @@ def other_gres(text: str) -> dict[str, int]:
     return parse_other_gres(text.replace("=", ":"))
 
 
+def may_carry_record(job: SlurmJob) -> bool:
+    """Whether a job's Extra may be a guest's record: it is a guest, or it waits for plain GPUs on nodes by name, for which
+    its owner may have asked since.
+    """
+    waits = job.state == "PENDING" and not job.array_rest
+    return job.shared_gpus > 0 or (waits and job.gpus > 0 and bool(job.req_node_names))
+
+
 def why_not_guest(job: SlurmJob, request: WaitingJob | JobRequest | None) -> str:
     """Why a waiting job cannot be made a guest, for people; empty if it can.
 

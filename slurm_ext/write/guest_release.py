@@ -15,7 +15,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, count_shared_gpus
 from slurm_soda.slurm_ext.sharing.guest_record import is_guest_record, parse_guest_record
-from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, other_gres, request_fields
+from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, may_carry_record, other_gres, request_fields
 from slurm_soda.slurm_ext.write.job_changes import JobChange, restore_change
 
 _SHARED = re.compile(r"(?:^|,)gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]*):g[0-9]+:1(?=,|$)")
@@ -46,7 +46,7 @@ def guest_release_changes(
         SlurmCommandError: Slurm did not answer.
     """
     guests = (_as_guest(job) for job in jobs if job.state == "PENDING" and not job.array_rest)
-    asked = {job.job_id: (job, gres) for job, gres in guests if job.shared_gpus or (job.gpus and job.req_node_names)}
+    asked = {job.job_id: (job, gres) for job, gres in guests if may_carry_record(job)}
     changes, said = [], []
     for job_id, extra in (client.extras(list(asked)) if asked else {}).items():
         job, gres = asked[job_id]

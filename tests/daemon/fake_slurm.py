@@ -96,6 +96,7 @@ class FakeJob:
     guest: bool = False
     """It gets them beside the job that holds them."""
     exclusive: ExclusiveNodes = ExclusiveNodes.NOBODY
+    dependency: str = ""
     never_starts: bool = False
     """For a reason that Slurm does not tell."""
     no_requeue: str = ""
@@ -385,7 +386,7 @@ class FakeSlurm:
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",
             node_names="n1" if holds or job.exit_code != "0:0" or not math.isnan(job.end_s) else "",
-            exit_code=job.exit_code, dependency="", batch=job.batch, requeue=job.requeue,
+            exit_code=job.exit_code, dependency=job.dependency, batch=job.batch, requeue=job.requeue,
             req_node_names=job.req_node_names or "n1" * job.guest,
             tres_per_node=",".join(f"gres/sharedgpu:g{at}:1" for at in job.devices) if job.guest
             else job.other_gres or (f"gres/gpu:{job.gpus}" if job.gpus else ""),

@@ -13,6 +13,7 @@ from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.store.tables.scheduling import NodeEvent
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from tests.daemon.fake_slurm import FakeClock
@@ -99,6 +100,64 @@ def test_a_guest_that_waits_is_undone_when(fresh_store: Path, told: JoinAsTold, 
     assert ends(daemon) == [("over", end)]
 
 
+LATER = {
+    "held": ({"reason": "JobHeldUser"}, "owner"),
+    "postponed": ({"eligible_s": 3600.0}, "owner"),
+    "postponed, as Slurm says": ({"eligible_s": 10.0, "reason": "BeginTime"}, "owner"),
+    "dependent": ({"dependency": "singleton(unfulfilled)"}, "owner"),
+    "elsewhere": ({"excluded_nodes": "n[1-2]"}, "owner"),
+    "alone": ({"exclusive": ExclusiveNodes.ALL}, "owner"),
+    "after others of its array": ({"reason": "JobArrayTaskLimit"}, "not-started"),
+}
+
+
+@pytest.mark.parametrize(("fields", "end"), LATER.values(), ids=LATER)
+def test_a_guest_that_is_to_start_later_keeps_no_place(
+    fresh_store: Path, told: JoinAsTold, fields: dict[str, object], end: str
+) -> None:
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held, told.wanted = True, {}
+    for name, value in fields.items():
+        later = slurm.clock.now_s() if name == "eligible_s" else 0
+        setattr(slurm.all[2], name, value + later if later else value)
+    daemon.follow(1, every_s=0.5)
+    assert slurm.requests()[2] == OWN
+    assert ends(daemon) == [("over", end)]
+
+
+@pytest.mark.parametrize("fields", [{"reason": "BeginTime"}, {"eligible_s": 5.0}, {"excluded_nodes": "n2,n["}])
+def test_a_guest_that_may_start_is_not_sent_away(
+    fresh_store: Path, told: JoinAsTold, fields: dict[str, object]
+) -> None:
+    """Slurm's reason is an old one, or its clock goes before sodad's."""
+    slurm, daemon = joined(fresh_store, told)
+    slurm.held, told.wanted = True, {}
+    for name, value in fields.items():
+        setattr(slurm.all[2], name, slurm.clock.now_s() + value if name == "eligible_s" else value)
+    daemon.follow(3, every_s=0.5)
+    assert slurm.all[2].guest
+
+
+def test_a_former_guest_that_runs_with_its_record_is_not_looked_at_again_and_again(
+    fresh_store: Path, told: JoinAsTold
+) -> None:
+    """Its owner made it a plain job, and it started before its record was taken back."""
+    slurm, daemon = joined(fresh_store, told)
+    told.wanted = {}
+    assert daemon.run().next_s - slurm.clock.now_s() < 1
+    slurm.all[1].work_s = 0.0
+    former = slurm.all[2]
+    former.other_gres, former.guest, former.devices = "gres/gpu:2", False, ()
+    slurm.advance(0.5)
+    assert former.state == "RUNNING"
+    daemon.run()
+    assert ends(daemon) == [("parting", "withdrawn")]
+    assert daemon.run().next_s - slurm.clock.now_s() > 1
+    slurm.requeue(2)
+    daemon.follow(3, every_s=0.5)
+    assert slurm.requests()[2] == OWN
+
+
 def test_a_guest_that_runs_is_left_alone_when_sharing_is_turned_off(fresh_store: Path, told: JoinAsTold) -> None:
     slurm, _ = running(fresh_store, told)
     daemon = sodad(slurm, fresh_store, mode="observe", sharing={"partitions": []})
@@ -115,6 +174,24 @@ def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTol
     assert slurm.requests()[2] == OWN
     assert (slurm.all[2].state, slurm.all[2].restarts, slurm.all[2].guest) == ("RUNNING", 1, False)
     assert ends(daemon) == [("over", "revoked")]
+
+
+@pytest.mark.parametrize("waited_s", [5, 130], ids=["waits", "runs alone"])
+def test_a_guest_that_lost_its_place_while_sodad_was_away_has_that_end(
+    fresh_store: Path, told: JoinAsTold, waited_s: int
+) -> None:
+    """Somebody else, such as release-lifts, gave it its own request back."""
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm._finish(slurm.all[1], "COMPLETED", "0:0", slurm.clock.now_s())
+    slurm.tick()
+    guest = slurm.all[2]
+    guest.other_gres, guest.req_node_names, guest.extra = OWN
+    guest.guest, guest.devices = False, ()
+    slurm.advance(waited_s)
+    daemon.follow(3)
+    assert [end for _, end in ends(daemon)] == ["revoked"]
+    assert shares(daemon)[0].why == "the guest gave up its place: its host 1 no longer runs"
 
 
 def test_a_guest_whose_node_failed_starts_again_when_its_former_run_is_gone(
@@ -257,6 +334,31 @@ def test_a_record_that_promises_more_than_the_job_has_is_not_followed(fresh_stor
     guest.gpus, guest.extra = 1, "soda-guest:1,hosts=1,gpus=0,undo=TresPerNode=gres/gpu:4;ReqNodeList="
     sodad(slurm, fresh_store).follow(5, every_s=0.5)
     assert slurm.requests()[2] == ("gres/gpu:1", "", "")
+
+
+@pytest.mark.parametrize(
+    ("asks", "at", "nodes", "left"),
+    [
+        ("gres/gpu:2", "n1", "", ""),
+        ("gres/gpu:1", "n1", "n1", "n1"),
+        ("gres/gpu:1", "n2", "", "n2"),
+    ],
+)
+def test_a_record_that_its_guest_was_left_with_is_taken_back(
+    fresh_store: Path, told: JoinAsTold, asks: str, at: str, nodes: str, left: str
+) -> None:
+    """Its owner made it a plain job, and no share of it is known any more."""
+    slurm = cluster()
+    slurm.submit(3, gpus=1)
+    former, stranger = slurm.all[2], slurm.all[3]
+    former.other_gres, former.req_node_names = asks, at
+    former.extra = f"soda-guest:1,hosts=1,gpus=0+1,undo=TresPerNode=gres/gpu:2;ReqNodeList={nodes}"
+    stranger.req_node_names, stranger.extra = "n1", "mine"
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(3, every_s=0.5)
+    assert slurm.requests()[2] == (asks, left, "")
+    assert slurm.requests()[3] == ("gres/gpu:1", "n1", "mine")
+    assert ends(daemon) == [("over", "owner")]
 
 
 def test_who_would_pass_a_limit_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:

@@ -55,7 +55,8 @@ class Site:
             session.flush()
             session.add(Cycle(epoch_id=1, started_s=now_s, mode="observe", policy="fifo", facts={"problems": [SECRET]}))
             session.add(Cycle(epoch_id=1, started_s=now_s, mode="observe", policy="fifo", error=SECRET))
-            session.add(AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=now_s))
+            faults, walls = [SECRET, "munge does not answer"], [{"fault": "", "recorded": [8]}]
+            session.add(AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=now_s, faults=faults, walls=walls))
             for job_id in (7, 8):
                 session.add(
                     Preemption(job_id=job_id, submit_s=1000.0, restart=0, phase="signalled", created_s=now_s,
@@ -140,6 +141,10 @@ def test_a_user_sees_his_own_jobs_alone_where_slurm_keeps_them_private(site: Sit
     assert [entry["job_id"] for entry in status["preemptions"]] == [7]
     assert status["states"] == {"PENDING": 2}  # as sdiag says to everybody
     assert SECRET not in site.ask("/v1/status?cycles=9").text
+    assert len(status["nodes"]) == (private != "all")
+    for node in status["nodes"]:
+        assert node["faults"] == ["munge does not answer", "soda-agent's log on the node says more"]
+        assert node["walls"] == [{"fault": "", "recorded": []}]
 
 
 @pytest.mark.parametrize(

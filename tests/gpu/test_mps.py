@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.prolog.test_mps import CONF, CONTROL, UID, Node, install_scripts
+from tests.prolog.mps_node import CONF, CONTROL, UID, Node, install_scripts
 
 from .conftest import Machine
 

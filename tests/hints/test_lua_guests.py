@@ -145,6 +145,18 @@ def test_a_job_that_was_changed_a_moment_ago_is_no_guest_yet(guard: Guard) -> No
     assert guard.modify(AS_READ, 0, **REWRITE)[0] is None
 
 
+def test_a_task_of_an_array_that_was_changed_a_moment_ago_is_no_guest_yet(guard: Guard) -> None:
+    """The waiting rest has the array's id; a task of it that Slurm makes a job of its own has what the rest was given."""
+    task = AS_READ | {"job_id": 9, "array_job_id": 7}
+    assert guard.modify(task, requeue=0)[0] is None
+    assert guard.modify(task | {"job_id": 10}, 0, **REWRITE)[0] is None
+    assert guard.modify(AS_READ | {"array_job_id": 7}, requeue=0)[0] is None
+    assert b"has been changed" in (guard.modify(task | {"job_id": 10}, 0, **REWRITE)[0] or b"")
+    assert guard.modify(AS_READ | {"job_id": 11, "array_job_id": 0}, 0, **REWRITE)[0] is None
+    guard.later(31)
+    assert guard.modify(task | {"job_id": 10}, 0, **REWRITE)[0] is None
+
+
 def test_a_refused_change_counts_for_nothing(guard: Guard) -> None:
     assert guard.modify(AS_READ, extra=RECORD)[0] is not None
     assert guard.modify(AS_READ, 0, **REWRITE)[0] is None
@@ -167,7 +179,8 @@ def test_nobody_writes_a_record(guard: Guard) -> None:
 STILL_THERE = [
     {"req_nodes": b"n2"}, {"req_nodes": b""}, {"extra": b""}, {"extra": b"mine"}, {"features": b"a"}, {"prefer": b"a"},
     {"partition": b"other"}, {"min_nodes": 2, "max_nodes": 2}, {"max_nodes": 1}, {"num_tasks": 8}, {"min_cpus": 1},
-    {"pn_min_memory": 1024}, {"cpus_per_task": 2}, {"requeue": 0}, {"cpus_per_tres": b"gpu:1"},
+    {"pn_min_memory": 1024}, {"pn_min_memory": 2.0**63 + 10240}, {"cpus_per_task": 2}, {"requeue": 0},
+    {"cpus_per_tres": b"gpu:1"},
     {"tres_per_node": b""}, {"tres_per_node": b"none"}, {"tres_per_node": b"gres/gpu:0"}, {"tres_per_task": b"cpu=1"},
     {"tres_per_job": b"gres/gpu:1"}, {"tres_per_node": b"gres/gpu:0;x:1"}, {"tres_per_node": b"gres/gpu:1,gres/gpu:0"},
     UNDO | {"num_tasks": 2}, UNDO | {"features": b"nosuch"}, UNDO | {"tres_per_node": b"gres/gpu:"},

@@ -100,6 +100,62 @@ def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -
     assert records["gpus.11"] == ["1", "1000"]
 
 
+def says(node: Node, answer: str) -> None:
+    """What squeue answers."""
+    squeue = node.shares.parent.parent / "tools" / "squeue"
+    squeue.write_text(f"#!/bin/sh\ncase \"$*\" in *tres-alloc*) printf '%s' '{answer}' ;; *) exit 1 ;; esac\n")
+    squeue.chmod(0o755)
+
+
+PLAIN = "cpu=1,mem=9M,node=2,gres/gpu=2,gres/gpu:a100=2"
+OWNERS_OWN = {
+    "more than its record has": (extra(gpus=(0,)), "2", ""),
+    "more than its record has of its own": (extra(gpus=(0,), own=1), "2,3", ""),
+    "as many": (extra(gpus=(0,), own=1), "2", f"11|{PLAIN}|\n"),
+    "fewer": (extra(gpus=(0,), own=2), "2", f"9|x|\n11|{PLAIN}|\n"),
+}
+
+
+@pytest.mark.parametrize(("text", "gpus", "answer"), OWNERS_OWN.values(), ids=OWNERS_OWN)
+def test_a_guest_that_its_owner_made_a_plain_job_is_none(node: Node, text: str, gpus: str, answer: str) -> None:
+    """Its record may still be there when it starts."""
+    says(node, answer)
+    node.starts(10, "0,1")
+    for name in ("env.11", "guest.11"):  # of an earlier run
+        (node.shares / name).write_text("end\n")
+    environ = {**GUEST_ENV, "SLURM_JOB_EXTRA": text, "SLURM_JOB_GPUS": gpus}
+    assert "slurm-soda: " not in node.run("prolog", environ)
+    assert node.records() == {"gpus.10": ["0,1", "1000"], "gpus.11": [gpus, "1000"]}
+
+
+def test_it_holds_nothing_on_a_node_where_it_has_no_gpu(node: Node) -> None:
+    says(node, f"11|{PLAIN}|\n")
+    node.starts(10, "0,1")
+    (node.shares / "gpus.11").write_text("3\n1000\n")
+    environ = {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(), "SLURM_JOB_NUM_NODES": "2"}
+    assert "slurm-soda: " not in node.run("prolog", environ)
+    assert set(node.records()) == {"gpus.10"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "11|cpu=1,gres/gpu=1,gres/sharedgpu=1|\n",
+        "11|cpu=1,node=1|\n",
+        "",
+        f"12|{PLAIN}|\n",
+        f"1|{PLAIN}|\n",
+        "slurm_load_jobs error",
+    ],
+)
+def test_who_is_not_known_to_be_plain_is_a_guest(node: Node, answer: str) -> None:
+    says(node, answer)
+    node.starts(10, "0")
+    environ = {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(gpus=(0,), own=1), "SLURM_JOB_GPUS": "1"}
+    assert "slurm-soda: " not in node.run("prolog", environ)
+    assert set(node.records()) == {"gpus.10", "gpus.11", "guest.11", "env.11"}
+
+
 REFUSED = {
     "no host": (extra(hosts=(12,)), "holds a GPU of it"),
     "a host holds less": (extra(gpus=(0, 1, 2)), "none of its hosts holds GPU 2"),
@@ -220,3 +276,23 @@ def test_a_broken_part_neither_drains_the_node_nor_opens_a_wall(node: Node, part
         (node.shares / "guest.12").write_text("uid=1000\nhosts=7\ngpus=2\nown=\nend\n")
         assert (back in node.starts(13, "2")) == told["newcomer"]
     node.run("epilog", EPILOG_ENV)
+
+
+@pytest.mark.parametrize("part", ["share-start", "share-back", "share-end"])
+def test_a_shell_that_is_killed_begins_again(node: Node, part: str) -> None:
+    libexec = node.installed.prefix / "libexec"
+    path, left = libexec / part, node.installed.prefix / "left"
+    left.write_text("xxx")
+    # The shell that reads the part is killed before it has done anything, three times.
+    killed = f'read -r kills <{left} || :\nif [ -n "$kills" ]; then\n    printf %s "${{kills#x}}" >{left}\n'
+    path.write_text(killed + "    /bin/sh -c 'kill -KILL $PPID'\nfi\n" + path.read_text())
+    if part == "share-back":
+        (libexec / "share-start").unlink()
+    said = node.starts(10, "0,1")
+    if part == "share-back":
+        assert "it goes back into the queue" in said
+        return
+    assert node.records()["gpus.10"] == ["0,1", EPILOG_ENV["SLURM_JOB_UID"]]
+    node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "10"})
+    assert "gpus.10" not in node.records()
+    assert not left.read_text()

@@ -130,7 +130,8 @@ def test_an_owner_moves_no_guest(cluster: ContainerCluster) -> None:
     assert update(cluster, job, *GUEST, user="root") == ""
     for field in (
         "ReqNodeList=n2", "ReqNodeList=", "Extra=", "Extra=mine", "NumNodes=2", "NumTasks=40", "NumCPUs=40", "Requeue=0",
-        "MinMemoryNode=99", "TresPerNode=", "TresPerNode=none", "TresPerNode=gres/gpu:0", "TresPerJob=gres/gpu:1",
+        "MinMemoryNode=99", "MinMemoryCPU=99", "TresPerNode=", "TresPerNode=none", "TresPerNode=gres/gpu:0",
+        "TresPerJob=gres/gpu:1",
     ):  # fmt: skip
         assert update(cluster, job, field), field
     for field in REFUSED_TOGETHER:
@@ -159,6 +160,18 @@ def test_what_an_owner_may_still_do(cluster: ContainerCluster) -> None:
     assert update(cluster, job, "TresPerNode=gres/gpu:2") == ""
     assert "gres/gpu=2" in shown(cluster, job)["ReqTRES"]
     cluster.exec(USER, ("scancel", job)).check()
+
+
+def test_what_an_owner_says_of_an_array_counts_for_each_of_its_tasks(cluster: ContainerCluster) -> None:
+    """A task that becomes a guest gets a job id of its own just then, and what the array was given."""
+    array, other = (waiting(cluster, "--gres=gpu:1", "--array=1-4") for _ in range(2))
+    assert update(cluster, array, "Requeue=0") == ""
+    assert "has been changed" in update(cluster, f"{array}_2", *GUEST, user="root")
+    assert update(cluster, f"{other}_3", "Requeue=0") == ""
+    assert update(cluster, f"{other}_[1-2]", "Requeue=0") == ""
+    for task in (1, 2, 3):
+        assert "has been changed" in update(cluster, f"{other}_{task}", *GUEST, user="root"), task
+    assert update(cluster, f"{other}_4", *GUEST, user="root") == ""
 
 
 def test_a_guest_is_bound_to_the_nodes_that_are_named(cluster: ContainerCluster) -> None:

@@ -50,7 +50,10 @@ class Site:
         self.wait(job, "RUNNING")
         return job
 
-    def guest(self, hosts: list[int], gpus: tuple[int, ...], *options: str, own: int = 0, node: str = "n1") -> int:
+    def guest(
+        self, hosts: list[int], gpus: tuple[int, ...], *options: str, own: int = 0, node: str = "n1", plain: int = 0
+    ) -> int:
+        """``plain``: before it can start its owner asks for so many GPUs of his own."""
         asks = len(gpus) + own
         job = self.submit(SHOW, "--hold", f"--gpus-per-node={asks}", *options)
         undo = {"TresPerNode": f"gres/gpu:{asks}", "ReqNodeList": ""}
@@ -58,19 +61,20 @@ class Site:
         request = ",".join(([f"gres/gpu:{own}"] if own else []) + [f"gres/sharedgpu:g{gpu}:1" for gpu in gpus])
         fields = (f"TresPerNode={request}", f"ReqNodeList={node}", f"Extra={record.encode()}")
         self.root("scontrol", "update", f"jobid={job}", *fields)
+        if plain:
+            request = f"TresPerNode=gres/gpu:{plain}"
+            self.cluster.exec("alice", ("scontrol", "update", f"jobid={job}", request)).check()
         self.root("scontrol", "release", str(job))
         return job
 
+    def output(self, job: int) -> str:
+        return self.cluster.exec("root", ("cat", f"/home/alice/walls.{job}")).stdout
+
     def shown(self, job: int) -> set[str]:
         """What the guest's batch script and its steps saw."""
-        path = f"/home/alice/walls.{job}"
-
-        def text() -> str:
-            return self.cluster.exec("root", ("cat", path)).stdout
-
-        self.cluster.wait_until(lambda: "shown" in text(), f"guest {job} has shown its environment")
-        assert "error" not in text()
-        return set(text().splitlines()) - {"shown"}
+        self.cluster.wait_until(lambda: "shown" in self.output(job), f"guest {job} has shown its environment")
+        assert "error" not in self.output(job)
+        return set(self.output(job).splitlines()) - {"shown"}
 
     def records(self, node: str = "n1") -> set[str]:
         return set(self.cluster.exec("root", ("ls", "/run/slurm-soda-node/shares"), node=node).stdout.split())
@@ -145,6 +149,21 @@ def test_a_guest_with_a_shared_gpu_and_a_free_one(site: Site, constrained: bool)
     host = site.host(1, "--nodelist=n1")
     job = site.guest([host], (0,), own=1)
     assert site.shown(job) == expected((0, 1), "n1", constrained=constrained)
+
+
+def test_a_guest_that_its_owner_made_a_plain_job_is_on_gpus_of_its_own(site: Site) -> None:
+    """Nobody has taken its record back when it starts."""
+    host = site.host(1, "--nodelist=n1")
+    jobs = [site.guest([host], (0,), plain=1), site.guest([host], (0,), own=1, plain=1)]
+    for gpu, job in enumerate(jobs, start=1):
+        alone = f"batch n1 cuda=0 held={gpu} sub= steps=\n"
+        site.cluster.wait_until(lambda job=job: "shown" in site.output(job), f"job {job} has shown its environment")  # type: ignore[misc]
+        assert site.output(job).startswith(alone)
+    assert site.records() == {f"gpus.{job}" for job in (host, *jobs)}
+    site.root("scancel", str(host))
+    site.wait(host, "CANCELLED")
+    site.cluster.wait_until(lambda: f"gpus.{host}" not in site.records(), "its host's epilog has ended")
+    assert [site.state(job) for job in jobs] == ["RUNNING None"] * 2
 
 
 def test_a_gang_on_equal_gpus_of_two_nodes_loses_them_with_one_host(site: Site) -> None:

@@ -372,3 +372,18 @@ def test_it_starts_without_what_only_some_runs_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\n0 []\n")
+
+
+def test_forecasts_of_starts_are_counted_and_change_nothing(
+    simulate: Simulate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--jobs", 120, "--load", 2, "--policy", "srsf", "--estimates", "predicted")
+    found, plain = simulate(*options, "--expected-starts"), simulate(*options)
+    assert found["avg_jct_s"] == plain["avg_jct_s"]
+    assert "expected_starts" not in plain
+    score = found["expected_starts"]
+    assert score["forecasts"] > 20
+    assert score["held_ratio"] + score["earlier_ratio"] + score["later_ratio"] == pytest.approx(1.0)
+    assert score["uncalibrated_held_ratio"] < score["held_ratio"]
+    assert run(["simulate", "--jobs", "5", "--expected-starts"]) == 2
+    assert "needs --estimates predicted" in capsys.readouterr().err

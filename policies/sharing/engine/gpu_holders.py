@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class GpuHolders:
         self._held: dict[int, tuple[int, ...]] = {}
         self._guest_on: dict[int, frozenset[int]] = {}
         """Those of them on which a job is a guest: others were there when it came."""
+        self.shared = 0
+        """GPUs with several jobs."""
 
     def __len__(self) -> int:
         return len(self._holders)
@@ -54,6 +57,7 @@ class GpuHolders:
         self._guest_on[job] = frozenset(device for device in devices if self._holders[device])
         for device in devices:
             self._holders[device].append(job)
+            self.shared += len(self._holders[device]) == 2
 
     def release(self, job: int) -> tuple[int, ...]:
         """A job leaves; what it held."""
@@ -61,22 +65,26 @@ class GpuHolders:
         del self._guest_on[job]
         for device in devices:
             self._holders[device].remove(job)
+            self.shared -= len(self._holders[device]) == 1
         return devices
 
     def devices(self, jobs: Iterable[int], memory_mib: FloatColumn) -> GpuDevices:
-        """All GPUs, and what these jobs hold, which are the rows of a job table.
+        """All GPUs, and what these jobs hold, which are the rows of a job table, ascending.
 
         ``memory_mib``: of each GPU.
         """
-        holding = [(job, self._held.get(job, ())) for job in jobs]
-        held = [devices for _, devices in holding]
-        guest = [device in self._guest_on[job] for job, devices in holding for device in devices]
-        start = np.zeros(len(held) + 1, dtype=np.int64)
-        np.cumsum([len(devices) for devices in held], out=start[1:])
-        return GpuDevices(
-            self.first,
-            memory_mib,
-            start,
-            np.array([device for devices in held for device in devices], dtype=np.int64),
-            guest=np.array(guest, dtype=np.bool_),
-        )
+        table = np.fromiter(jobs, dtype=np.int64)
+        holding = sorted(self._held)
+        row = np.searchsorted(table, np.array(holding, dtype=np.int64))
+        there = np.append(table, -1)[row] == holding
+        holding, row = [job for job, known in zip(holding, there.tolist(), strict=True) if known], row[there]
+        count = np.zeros(len(table) + 1, dtype=np.int64)
+        count[row + 1] = [len(self._held[job]) for job in holding]
+        start = np.cumsum(count)
+        held = np.fromiter(chain.from_iterable(self._held[job] for job in holding), np.int64, int(start[-1]))
+        guest = np.zeros(len(held), dtype=np.bool_)
+        for job, at in zip(holding, start[row].tolist(), strict=True):
+            guests = self._guest_on[job]
+            if guests:
+                guest[at : at + len(self._held[job])] = [device in guests for device in self._held[job]]
+        return GpuDevices(self.first, memory_mib, start, held, guest=guest)

@@ -78,6 +78,8 @@ def check_sharing_plan(
     fault = find_guest_fault(snapshot, plan)
     if fault is not None:
         raise SharingPlanError(plan.policy, fault.job_id, fault.problem, preempts=fault.preempts)
+    if not starts:
+        return {}
     leaving = {preempt.job_id for preempt in plan.preempts}
     draft = _Draft(snapshot, plan, most, leaving, label, vacated=leaving if freed is not None else set())
     draft.check_nodes(starts, freed or ())
@@ -103,9 +105,8 @@ class _Draft:
         self._gone = {snapshot.jobs.row(job_id) for job_id in vacated}
         first = snapshot.devices.first
         self._node = np.repeat(np.arange(len(first) - 1), np.diff(first)).tolist()
-        held, start = snapshot.devices.held, snapshot.devices.held_start
-        by_device = np.argsort(held, kind="stable")
-        self._held, self._owner = held[by_device], np.repeat(np.arange(len(start) - 1), np.diff(start))[by_device]
+        by_device = np.argsort(snapshot.devices.held, kind="stable")
+        self._held, self._owner = snapshot.devices.held[by_device], snapshot.devices.owner[by_device]
         self._rows: dict[int, list[int]] = {}
         self._sub_batch: dict[int, int] = {}
 

@@ -29,14 +29,17 @@ def find_guest_fault(snapshot: SharingSnapshot, plan: Plan) -> GuestFault | None
 
     Complexity: O(GPUs held + GPUs of the jobs that start x jobs on each).
     """
+    if not isinstance(plan, SharingPlan) or not (plan.places or plan.preempts):
+        return None
     rules = GuestRules(snapshot)
-    if not rules.limited or not isinstance(plan, SharingPlan):
+    if not rules.limited:
         return None
     jobs, devices = snapshot.jobs, snapshot.devices
     there: list[list[int]] = [[] for _ in range(len(devices))]
-    for row in (jobs.state == JobState.RUNNING).nonzero()[0].tolist():
-        for device in devices.of(row).tolist():
-            there[device].append(row)
+    owner = devices.owner
+    runs = jobs.state[owner] == JobState.RUNNING
+    for device, row in zip(devices.held[runs].tolist(), owner[runs].tolist(), strict=True):
+        there[device].append(row)
     leaving = [jobs.row(item.job_id) for item in plan.preempts]
     for row in leaving:
         problem = _refuse_to_leave(snapshot, rules, rules.guests(row, there.__getitem__), set(leaving))

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.pair_knowledge.known_pairs import known_pairs_of
 from slurm_soda.policies.sharing.snapshot import KindEstimates
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 
 class RunningKinds:
@@ -16,7 +17,9 @@ class RunningKinds:
 
     def __init__(self, known: KindEstimates, bound_caution: float) -> None:
         """``bound_caution``: against a bound, slowdowns count as so many of their expected errors worse."""
-        self._known, self._errors = known, bound_caution
+        self._known, self._errors, self._pairs = known, bound_caution, known_pairs_of(known)
+        self._in_pairs: IntColumn = np.zeros(0, dtype=np.int64)
+        """Number there of each that is numbered here."""
         self._numbers: dict[JobKind, int] = {}
         self._asked: dict[JobKind, _KindSlowdowns] = {}
 
@@ -48,16 +51,19 @@ class RunningKinds:
     def _of(self, mine: JobKind, wanted: BoolColumn) -> _KindSlowdowns:
         if mine not in self._asked:
             self._asked[mine] = _KindSlowdowns.nobody(len(self))
-        found, known = self._asked[mine], self._known
-        others = list(self._numbers)
-        for number in np.flatnonzero(wanted & ~found.done).tolist():
-            other = others[number]
-            found.fits[number] = known.fits((mine, other)) is not False
-            to_me, to_it = known.xi(mine, (other,)), known.xi(other, (mine,))
-            for column, one in enumerate((to_me, to_it)):
-                if one is not None:
-                    found.xi[number, column::2] = one.value, one.plus_errors(self._errors)
-        found.done[wanted] = True
+        found, new = self._asked[mine], np.flatnonzero(wanted & ~self._asked[mine].done)
+        if len(new):
+            if len(self._in_pairs) < len(self._numbers):
+                self._in_pairs = self._pairs.numbers(self._numbers)
+            me, others = self._pairs.numbers((mine,)), self._in_pairs[new]
+            to_me, to_it = self._pairs.ask(self._known, me, others), self._pairs.ask(self._known, others, me)
+            found.fits[new] = to_me.fits[0]
+            found.xi[new, 0], found.xi[new, 1] = to_me.xi[0], to_it.xi[:, 0]
+            found.xi[new, 2], found.xi[new, 3] = (
+                to_me.plus_errors(self._errors)[0],
+                to_it.plus_errors(self._errors)[:, 0],
+            )
+            found.done[new] = True
         return found
 
 

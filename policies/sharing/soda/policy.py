@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -27,9 +28,13 @@ class Soda:
     Attributes:
         change_s: GPU time lost on each GPU when a job is preempted: to save its state, to start it again, and the work
             since it was last saved.
+        resolution: a running job gives way only to jobs whose learned rank is so many times smaller: predictions are off by
+            about that factor, so smaller differences say nothing, and jobs that are alike would take turns. Where run times
+            are known it has no effect.
     """
 
     change_s: float = 60.0
+    resolution: float = 3.0
 
     @property
     def name(self) -> str:
@@ -38,6 +43,11 @@ class Soda:
     @property
     def jobs_per_gpu(self) -> int:
         return JOBS_PER_GPU
+
+    @property
+    def cpu_jobs_last(self) -> Literal[True]:
+        """They take the cores that the others leave."""
+        return True
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy
@@ -59,5 +69,7 @@ class Soda:
         ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s)
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
+        learned = snapshot.run_times.kind >= 0 if len(snapshot.run_times.kind) else np.isnan(jobs.remaining_s)
+        ranks = np.where(runs & learned, ranks / self.resolution, ranks)
         service: FloatColumn = jobs.gpus * np.fmin(ranks, most_s)
         return service

@@ -73,6 +73,7 @@ class PairMatching:
         self._kinds = len(matching_input.speed) + 1
         self._fast, self._slow = _speeds(matching_input.speed)
         self._least_speed = np.append(matching_input.least_speed, 0.0)
+        self._bears: BoolColumn = self._least_speed <= 1.0
         self._mate = np.append(np.where(matching_input.co_runner < 0, nobody, matching_input.co_runner), nobody)
         self._running = np.append(matching_input.running, False)
         self._fixed = np.append(matching_input.fixed, False)
@@ -91,6 +92,23 @@ class PairMatching:
 
     def value(self, one: IntColumn, other: IntColumn) -> FloatColumn:
         """What a slot with these two is worth; they broadcast."""
+        allowed = self._may_meet(one, other)
+        if 2 * np.count_nonzero(allowed) > allowed.size:
+            return self._weigh(one, other)
+        worth = np.full(allowed.shape, _NEVER)
+        mine, its = (np.broadcast_to(column, allowed.shape)[allowed] for column in (one, other))
+        worth[allowed] = self._weigh(mine, its)
+        return worth
+
+    def _may_meet(self, one: IntColumn, other: IntColumn) -> BoolColumn:
+        """Pairs that are to be looked at more closely: of the others one bears nobody, or users may not meet."""
+        meet: BoolColumn = self._bears[one] & self._bears[other]
+        if self._roles is not None:
+            meet &= self._roles.users_may_meet(one, other)
+        meet |= (one == self._nobody) | (other == self._nobody)
+        return meet
+
+    def _weigh(self, one: IntColumn, other: IntColumn) -> FloatColumn:
         pair = self._kind[one] * self._kinds + self._kind[other]
         fast, slow = self._fast.take(pair), self._slow.take(pair)
         bad = fast < self._least_speed[one]

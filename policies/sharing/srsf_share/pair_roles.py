@@ -73,12 +73,18 @@ class PairRoles:
         both: BoolColumn = (one != self._nobody) & (other != self._nobody)
         if self._mechanism.jobs_per_gpu < 2:
             return both
-        bad = np.zeros(both.shape, dtype=np.bool_)
-        if not self._mechanism.different_users:
-            bad |= (self._user[one] != self._user[other]) & ~(self._meets_others[one] & self._meets_others[other])
+        bad = ~self.users_may_meet(one, other)
         bad |= ~np.where(self._hosts(one, other), self._may_be_guest[other], self._may_be_guest[one])
         forbidden: BoolColumn = both & bad
         return forbidden
+
+    def users_may_meet(self, one: IntColumn, other: IntColumn) -> BoolColumn:
+        """As far as it is about their users; they broadcast."""
+        if self._mechanism.different_users:
+            return np.ones(np.broadcast_shapes(one.shape, other.shape), dtype=np.bool_)
+        meet: BoolColumn = self._user[one] == self._user[other]
+        meet |= self._meets_others[one] & self._meets_others[other]
+        return meet
 
     def keep(
         self, fast: FloatColumn, slow: FloatColumn, one: IntColumn, other: IntColumn

@@ -47,14 +47,16 @@ class RankedNodeDecider:
         return min(self._look_again_s, self._session.next_event_s(), self._snapshots.next_overdue_s())
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
+        self._look_again_s = INFINITY
         self._by_snapshot = self._snapshots.has_overdue(now_s)
         if self._by_snapshot:
             self._session.look_at_all()
-            self._look_again_s = INFINITY
             return self._snapshots.decide(now_s)
         starts = self._session.find_starts(now_s)
-        if starts is not None and self._look_again_s > now_s:
+        if starts is not None:
             return [], starts
         preempts, starts = self._snapshots.decide(now_s)
-        self._look_again_s = now_s if preempts else INFINITY
+        if preempts:  # as the daemon's next cycle, once they have left
+            self._look_again_s = now_s
+            self._session.look_at_all()
         return preempts, starts

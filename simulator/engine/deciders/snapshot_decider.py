@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -263,10 +264,10 @@ class SnapshotDecider:
     def _allocations(self, rows: IntColumn) -> dict[str, Any]:
         holding = np.flatnonzero(self._state[rows] != JobState.PENDING)
         pieces = [self._pieces_of(self._jobs[job_id]) for job_id in (rows[holding] + 1).tolist()]
-        flat = [piece for held in pieces for piece in held]
-        columns = np.array(flat, dtype=np.int64).reshape(len(flat), 4)
+        numbers = chain.from_iterable(chain.from_iterable(pieces))
         counts = np.zeros(len(rows) + 1, dtype=np.int64)
         counts[holding + 1] = [len(held) for held in pieces]
+        columns = np.fromiter(numbers, np.int64, 4 * int(counts.sum())).reshape(-1, 4)
         return {
             "alloc_start": np.cumsum(counts),
             "alloc_node": columns[:, 0],

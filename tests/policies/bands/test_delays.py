@@ -92,8 +92,7 @@ def test_a_worse_band_makes_way_whatever_the_policys_order(name: str) -> None:
         running(1, (0, 4), band=1, **mine),
         job(2, 4, 0, waited_s=0.0) | {"remaining_s": 9e6, "attained_gpu_s": 9e6},
     ]
-    now = {"name": name, "jobs": jobs}
-    plan = decide(name, cluster(now["jobs"], mixed_nodes(4)))
+    plan = decide(name, cluster(jobs, mixed_nodes(4)))
     assert [one.job_id for one in plan.preempts] == [1]
 
 

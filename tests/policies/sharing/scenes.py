@@ -20,7 +20,7 @@ Pairs = Mapping[tuple[str, str], tuple[float, float]]
 """Slowdowns of the first and the second model; either order will do."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Table:
     """Knowledge from a table of pairs of models; what is not in it, and is not ``else_xi``, nobody knows."""
 

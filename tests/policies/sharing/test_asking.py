@@ -9,14 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.engine.free_capacity import FreeCapacity
-from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
-from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.sjf.running_kinds import RunningKinds
 from slurm_soda.policies.sharing.srsf_share.pair_speeds import PairSpeeds
-from slurm_soda.policies.snapshot import NodeTable
-from tests.policies.sharing.scenes import Table, scene
+from tests.policies.sharing.scenes import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +69,10 @@ def test_kinds_that_do_not_fit_never_meet_and_no_speed_grows() -> None:
 
 def test_speeds_of_pairs_are_asked_once_however_often_they_are_needed() -> None:
     known = Table({("a", "b"): (1.25, 2.0)}, else_xi=1.6, misfits=frozenset({frozenset({"a", "c"})}))
-    snapshot = scene([{"job_id": 1}], NodeTable.uniform(1, 1), known)
-    speeds = PairSpeeds(InterferenceView(snapshot, GpuOccupancy(snapshot, FreeCapacity(snapshot))), 0.0)
+    speeds = PairSpeeds(known, 0.0)
     a, b, c = (kind(1, model) for model in "abc")
     np.testing.assert_allclose(speeds.of([b, None, a]), [[1 / 1.6, 0, 0.5], [0, 0, 0], [0.8, 0, 1 / 1.6]])
     np.testing.assert_allclose(speeds.of([a, c]), [[1 / 1.6, 0], [0, 1 / 1.6]])
     np.testing.assert_allclose(speeds.of([c, b]), [[1 / 1.6, 1 / 1.6], [1 / 1.6, 1 / 1.6]])
+    np.testing.assert_allclose(PairSpeeds(known, 0.0).of([a, b]), [[1 / 1.6, 0.8], [0.5, 1 / 1.6]])
     assert len(known.asked) == len(set(known.asked)) == 7

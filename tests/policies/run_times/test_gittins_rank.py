@@ -1,0 +1,80 @@
+"""Ranks of remaining run times, against the definition and against the orders that they become."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
+from slurm_soda.policies.run_times.gittins_rank import find_ranks, rank_curve
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, find_bins
+from slurm_soda.policies.snapshot import FloatColumn
+
+MIDDLES_S = np.sqrt(np.maximum(EDGES_S[:-1], 1 / 1.2) * EDGES_S[1:])
+UNIFORM = np.full(BINS, 1.0 / BINS)
+
+
+def peak(run_s: float, rest: float = 1e-9) -> FloatColumn:
+    """Nearly all run times are in one bin."""
+    found = np.full(BINS, rest / BINS)
+    found[find_bins(np.array([run_s]))[0]] += 1.0 - rest
+    return found
+
+
+def by_definition(probability: FloatColumn, at: int, cost_s: float) -> float:
+    """The least of (c + E[min(X - a, D)]) / P(X - a <= D) over all D that end with a bin, term by term."""
+    alive = probability[at:].sum()
+    best = np.inf
+    for end in range(at + 1, BINS + 1):
+        ends = probability[at:end]
+        work_s = (ends * (MIDDLES_S[at:end] - EDGES_S[at])).sum() + probability[end:].sum() * (
+            EDGES_S[end] - EDGES_S[at]
+        )
+        best = min(best, (cost_s * alive + work_s) / ends.sum())
+    return float(best)
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=BINS, max_size=BINS), st.integers(0, BINS - 1), st.floats(0, 1000))
+def test_is_the_definition(weights: list[float], at: int, cost_s: float) -> None:
+    probability = np.array(weights) / sum(weights)
+    assert rank_curve(probability, cost_s)[at] == pytest.approx(by_definition(probability, at, cost_s))
+
+
+def test_a_run_time_that_is_known_ranks_by_what_is_left() -> None:
+    curve = rank_curve(peak(10_000.0), 0.0)
+    for at in find_bins(np.array([1.0, 100.0, 5000.0])).tolist():
+        middle_s = MIDDLES_S[find_bins(np.array([10_000.0]))[0]]
+        assert curve[at] == pytest.approx(middle_s - EDGES_S[at], rel=0.01)
+
+
+@pytest.mark.parametrize("cost_s", [0.0, 30.0, 600.0])
+def test_where_nothing_is_known_the_order_is_least_attained_service(cost_s: float) -> None:
+    # Beyond two months the year at which distributions end comes near.
+    until = find_bins(np.array([60 * 86_400.0]))[0]
+    assert (np.diff(rank_curve(UNIFORM, cost_s)[1:until]) > 0).all()
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=BINS, max_size=BINS), st.floats(0, 1000), st.floats(0, 1000))
+def test_a_dearer_start_never_ranks_before_a_cheaper_one(weights: list[float], one_s: float, other_s: float) -> None:
+    probability = np.array(weights) / sum(weights)
+    cheap, dear = rank_curve(probability, min(one_s, other_s)), rank_curve(probability, max(one_s, other_s))
+    assert (dear >= cheap - 1e-6 * cheap).all()
+
+
+def test_ranks_of_jobs_by_what_is_known_of_each() -> None:
+    expected = ExpectedRunTimes(
+        np.stack((peak(1000.0), UNIFORM)), np.array([0, 1, -1, -1]), np.array([0.0, 100.0, 0.0, 0.0])
+    )
+    remaining_s, executed_s = np.array([500.0, 500.0, 700.0, np.nan]), np.array([0.0, 100.0, 50.0, 100.0])
+    ranks = find_ranks(expected, remaining_s, executed_s, np.array([0.0, 0.0, 30.0, 0.0]))
+    assert ranks[0] == pytest.approx(1000.0, rel=0.1)
+    assert ranks[2] == 730.0
+    assert ranks[3] == pytest.approx(ranks[1])
+
+
+def test_without_distributions_remaining_times_decide() -> None:
+    ranks = find_ranks(ExpectedRunTimes(), np.array([10.0, np.nan]), np.array([0.0, 1000.0]), np.zeros(2))
+    assert ranks[0] == 10.0
+    assert ranks[1] > 1000.0

@@ -1,0 +1,141 @@
+"""soda on hand-made clusters: who runs, who makes way, who joins whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
+from slurm_soda.policies.sharing.plan import SharingPlan
+from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
+from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
+from slurm_soda.policies.sharing.soda.policy import Soda
+from slurm_soda.policies.sharing.soda.preemption_price import find_paying_preemptions
+from slurm_soda.policies.snapshot import NodeTable
+from tests.policies.cases import cluster, preempted, running, verdicts, waiting
+from tests.policies.sharing.scenes import Table, scene
+
+MILD, HARSH = Table(else_xi=1.1), Table(else_xi=2.5)
+SODA = Soda(change_s=10.0)
+
+
+def job(job_id: int, left_s: float, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    return {"job_id": job_id, "gpus": gpus, "cpus": gpus, "remaining_s": left_s, "preemptible": True, **more}
+
+
+def on(job_id: int, left_s: float, *devices: int, **more: Any) -> dict[str, Any]:
+    return {"job_id": job_id, "remaining_s": left_s, "on": devices, **more}
+
+
+def decide(snapshot: SharingSnapshot, policy: Soda = SODA) -> SharingPlan:
+    plan = policy.decide(snapshot)
+    assert isinstance(plan, SharingPlan)
+    return plan
+
+
+def by_slurm(snapshot: SharingSnapshot) -> SharingSnapshot:
+    return replace(snapshot, mechanism=SLURM)
+
+
+def test_is_a_policy_of_hosts_and_guests() -> None:
+    assert isinstance(SODA, SharingPolicy)
+    assert SODA.jobs_per_gpu == 2
+
+
+def test_the_least_expected_service_starts_first() -> None:
+    plan = decide(scene([job(1, 500.0), job(2, 100.0), job(3, 300.0)], NodeTable.uniform(1, 1), HARSH))
+    assert verdicts(plan) == {1: "WAIT", 2: "START", 3: "WAIT"}
+
+
+def test_one_short_job_stops_who_has_much_left_and_not_who_soon_ends() -> None:
+    for left_s, stops in ((5000.0, True), (105.0, False)):
+        jobs = [on(1, left_s, 0, preemptible=True), job(2, 100.0, shares=False)]
+        plan = decide(scene(jobs, NodeTable.uniform(1, 1), HARSH))
+        assert bool(preempted(plan)) == stops
+
+
+def test_nobody_is_stopped_who_did_not_agree() -> None:
+    plan = decide(scene([on(1, 9000.0, 0, preemptible=False), job(2, 100.0)], NodeTable.uniform(1, 1), HARSH))
+    assert not preempted(plan)
+
+
+def test_who_waits_long_joins_where_that_costs_little() -> None:
+    jobs = [on(1, 900.0, 0, preemptible=False), job(2, 600.0), job(3, 1000.0)]
+    assert decide(scene(jobs, NodeTable.uniform(1, 1), MILD)).devices == {2: (0,)}
+    assert decide(scene(jobs, NodeTable.uniform(1, 1), HARSH)).devices == {}
+
+
+def test_nobody_joins_who_would_soon_have_a_gpu_of_its_own() -> None:
+    jobs = [on(1, 5000.0, 0, preemptible=False), on(2, 5.0, 1, preemptible=False), job(3, 5000.0)]
+    assert decide(by_slurm(scene(jobs, NodeTable.uniform(1, 2), MILD))).devices == {}
+    jobs[1]["remaining_s"] = 4900.0
+    jobs[2]["remaining_s"] = 3000.0
+    assert decide(by_slurm(scene(jobs, NodeTable.uniform(1, 2), MILD))).devices == {3: (0,)}
+
+
+def test_a_host_leaves_with_its_guest() -> None:
+    jobs = [
+        on(1, 90_000.0, 0, preemptible=True),
+        on(2, 80_000.0, 0, preemptible=True),
+        job(3, 100.0, shares=False),
+    ]
+    plan = decide(scene(jobs, NodeTable.uniform(1, 1), MILD))
+    assert set(preempted(plan)) == {1, 2}
+    assert verdicts(plan)[3] == "WAIT_FOR_PREEMPTION"
+    jobs[1]["preemptible"] = False
+    assert not preempted(decide(scene(jobs, NodeTable.uniform(1, 1), MILD)))
+
+
+def test_by_slurms_mechanism_nobody_joins_a_host_that_ends_first() -> None:
+    jobs = [on(1, 300.0, 0, preemptible=False), job(2, 3000.0), job(3, 4000.0)]
+    snapshot = scene(jobs, NodeTable.uniform(1, 1), MILD)
+    assert decide(snapshot).devices == {2: (0,)}
+    assert decide(by_slurm(snapshot)).devices == {}
+
+
+def test_without_single_gpus_it_orders_and_preempts_all_the_same() -> None:
+    jobs = [running(1, (0, 1), remaining_s=9000.0), waiting(2, remaining_s=50.0)]
+    plan = SODA.decide(cluster(jobs, NodeTable.uniform(1, 1)))
+    assert set(preempted(plan)) == {1}
+    assert plan.facts["sharing_known"] == 0.0
+
+
+SERVICES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)
+
+
+@given(SERVICES, SERVICES, st.floats(0.0, 1000.0), st.integers(1, 64))
+def test_a_preemption_pays_by_the_sum_over_those_that_wait(
+    run: list[float], wait: list[float], price_s: float, gpus: int
+) -> None:
+    held = np.arange(1, len(run) + 1)
+    pays = find_paying_preemptions(np.array(run), held, np.full(len(run), price_s), np.array(wait), gpus)
+    for at, mine in enumerate(run):
+        gain = sum(mine - other for other in wait if other < mine) / gpus
+        cost = price_s * (1 + held[at] * len(wait) / gpus)
+        assert pays[at] == (gain > cost) or gain == pytest.approx(cost)
+
+
+@given(
+    st.integers(0, 4),
+    st.lists(st.tuples(st.floats(1.0, 100.0), st.integers(1, 3)), max_size=6),
+    st.lists(st.tuples(st.floats(1.0, 100.0), st.integers(1, 3)), min_size=1, max_size=6),
+)
+def test_waits_never_fall_along_the_queue(
+    free: int, run: list[tuple[float, int]], wait: list[tuple[float, int]]
+) -> None:
+    waits = expect_waits_s(free, run, wait)
+    assert len(waits) == len(wait)
+    assert waits == sorted(waits)
+    if free >= wait[0][1]:
+        assert waits[0] == 0.0
+
+
+def test_waits_of_a_queue_that_is_known() -> None:
+    assert expect_waits_s(0, [(10.0, 1), (20.0, 1)], [(100.0, 1), (5.0, 1), (5.0, 1)]) == [10.0, 20.0, 25.0]
+    many = expect_waits_s(0, [(10.0, 1)], [(10.0, 1)] * (2 * MOST_JOBS))
+    assert many[-1] == pytest.approx(10.0 * 2 * MOST_JOBS)
