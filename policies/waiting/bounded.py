@@ -47,7 +47,8 @@ def decide_bounded(policy: Policy, snapshot: ClusterSnapshot, *, preempts: bool 
         return _finish(policy.decide(view), snapshot)
 
     def rank_running() -> IntColumn:
-        return policy.decide(_without(view, waits)).notes.position
+        # Who waits changes nothing in the order of those who run, and a decision about nobody costs little.
+        return policy.decide(_without(view, jobs.state == JobState.PENDING)).notes.position
 
     placing = OverduePass(snapshot, rank_running, preempts=preempts)
     placing.run()
@@ -88,7 +89,7 @@ def _left_view(snapshot: ClusterSnapshot, placing: OverduePass, devices: DeviceC
 def _with_bounds(view: ClusterSnapshot, placing: OverduePass) -> ClusterSnapshot:
     """Waiting jobs that could delay a blocked one are bound to other nodes, and nobody is preempted for them.
 
-    O(requests x kept places) looks at all nodes.
+    O(n log n) for n waiting jobs, and O(requests x kept places) looks at all nodes.
     """
     jobs, nodes = view.jobs, view.nodes
     rows = np.flatnonzero(jobs.state == JobState.PENDING)
@@ -97,19 +98,21 @@ def _with_bounds(view: ClusterSnapshot, placing: OverduePass) -> ClusterSnapshot
     starts_s = np.array(sorted(one.start_s for one in placing.future.kept))
     minded = np.searchsorted(starts_s, view.now_s + placing.stays[rows], side="left")
     makes_way = placing.requeueable[rows].astype(np.int64)  # none of them is overdue
-    first, group = group_equal_rows((placing.demand.code[rows], minded, makes_way))
+    _, group = group_equal_rows((placing.demand.code[rows], minded, makes_way))
     node_set = jobs.node_set.copy() if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64)
     may_preempt = jobs.may_preempt.copy() if len(jobs.may_preempt) else np.ones(len(jobs), dtype=np.bool_)
-    sets = [*nodes.node_sets.T]
-    for number, row in enumerate(rows[first].tolist()):
-        alike = rows[group == number]
+    sets = dict[bytes, tuple[int, BoolColumn]]()
+    own = nodes.node_sets.shape[1]
+    for alike in np.split(rows[np.argsort(group, kind="stable")], np.cumsum(np.bincount(group))[:-1]):
+        row = int(alike[0])
         closed, ahead = placing.find_closed(row)
         if ahead is not None:
             may_preempt[alike] = False
             placing.behind |= dict.fromkeys(alike.tolist(), ahead)
         if closed.any():
-            node_set[alike] = len(sets)
-            sets.append(placing.mask(placing.demand.shapes[int(placing.demand.code[row])]) & ~closed)
-    columns = np.array(sets, dtype=np.bool_).reshape(len(sets), len(nodes)).T
+            left = placing.mask(placing.demand.shapes[int(placing.demand.code[row])]) & ~closed
+            node_set[alike] = sets.setdefault(left.tobytes(), (own + len(sets), left))[0]
+    flags = [*nodes.node_sets.T, *(left for _, left in sets.values())]
+    columns = np.array(flags, dtype=np.bool_).reshape(len(flags), len(nodes)).T
     table = jobs.with_columns(node_set=node_set, may_preempt=may_preempt)
     return replace(view, jobs=table, nodes=replace(nodes, node_sets=columns))

@@ -6,8 +6,10 @@ requeued. Until then others may start on them if they leave them in time; afterw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from slurm_soda.policies.waiting.gpu_groups import Holder
 
 _Columns = tuple[IntColumn, IntColumn, IntColumn]
 """GPUs, CPUs and memory in MiB of each node."""
+
+_STARTS = -1
+"""Instead of the row of one who starts in this decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,45 @@ class KeptPlaces:
     """What each node has free from ``start_s`` on beside these places."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is held of nodes, as columns: one value for each node of each holder."""
+
+    first: IntColumn
+    """First row of the holder; -1 for one that starts in this decision."""
+    limit_s: FloatColumn
+    """When it is given back at the latest."""
+    way_s: FloatColumn
+    """The same for a job that preempts."""
+    node: IntColumn
+    amounts: _Columns
+
+    @classmethod
+    def of(cls, holders: Sequence[tuple[int, float, float, list[NodeAllocation]]]) -> _Held:
+        """Columns of (first row, limit, way, pieces)."""
+        counts = [len(pieces) for *_, pieces in holders]
+        numbers = np.fromiter(chain.from_iterable(chain.from_iterable(one[3] for one in holders)), np.int64)
+        node, *amounts = numbers.reshape(-1, 4).T
+        first = np.repeat(np.array([one[0] for one in holders], dtype=np.int64), counts)
+        limit_s, way_s = (np.repeat(np.array([one[at] for one in holders], dtype=np.float64), counts) for at in (1, 2))
+        return cls(first, limit_s, way_s, node, (amounts[0], amounts[1], amounts[2]))
+
+    def without(self, rows: Sequence[int]) -> _Held:
+        """Those who have not one of these first rows."""
+        stays = ~np.isin(self.first, rows)
+        return self._each(lambda column, _: column[stays], self)
+
+    def and_then(self, other: _Held) -> _Held:
+        """These and others."""
+        return self._each(lambda one, two: np.concatenate((one, two)), other)
+
+    def _each(self, change: Callable[[Any, Any], Any], other: _Held) -> _Held:
+        limit_s, way_s = change(self.limit_s, other.limit_s), change(self.way_s, other.way_s)
+        gpus, cpus, memory_mib = (change(one, two) for one, two in zip(self.amounts, other.amounts, strict=True))
+        first, node = change(self.first, other.first), change(self.node, other.node)
+        return _Held(first, limit_s, way_s, node, (gpus, cpus, memory_mib))
+
+
 class FutureCapacity:
     """When nodes will have free what a job asks for, by the time limits of those who hold it.
 
@@ -58,23 +102,19 @@ class FutureCapacity:
 
     def __init__(self, now_s: float, classes: NodeGroups, holders: Sequence[Holder]) -> None:
         self._now_s, self._classes = now_s, classes
-        entries = [(one, piece) for one in holders for piece in one.pieces]
-        self._limit_s = np.array([one.limit_s for one, _ in entries])
-        self._end_s = np.array([max(one.end_s, now_s) for one, _ in entries])
-        self._first = np.array([one.rows[0] for one, _ in entries], dtype=np.int64)
-        self._held = np.array([piece for _, piece in entries], dtype=np.int64).reshape(len(entries), 4)
-        self._started: list[tuple[Stay, list[NodeAllocation]]] = []
+        self._held = _Held.of([(one.rows[0], one.limit_s, max(one.end_s, now_s), one.pieces) for one in holders])
+        self._leaving: list[int] = []
+        self._starting: list[tuple[int, float, float, list[NodeAllocation]]] = []
+        """What changed since the last search."""
         self.kept: list[KeptPlaces] = []
 
     def leave(self, rows: Iterable[int]) -> None:
         """These holders, by their first rows, leave now: what they held counts as free elsewhere."""
-        stays = ~np.isin(self._first, list(rows))
-        self._limit_s, self._end_s = self._limit_s[stays], self._end_s[stays]
-        self._first, self._held = self._first[stays], self._held[stays]
+        self._leaving += rows
 
     def start(self, pieces: list[NodeAllocation], stay: Stay) -> None:
         """A job starts, on places that are no longer free."""
-        self._started.append((stay, pieces))
+        self._starting.append((_STARTS, stay.end_s, stay.way_s, pieces))
         for one in self.find_minded(stay):
             for node, *amounts in pieces:
                 for column, amount in zip(one.left, amounts, strict=True):
@@ -88,16 +128,14 @@ class FutureCapacity:
             free: what is free now and soon, less what was given away.
             stay: of the job, if it started now.
         """
-        ends_s = self._end_s if preempts else self._limit_s
-        started = [(one.way_s if preempts else one.end_s, pieces) for one, pieces in self._started]
-        times = np.unique(
-            np.concatenate((ends_s, [end_s for end_s, _ in started], [one.end_s for one in self.kept], [self._now_s]))
-        )
+        self._settle()
+        ends_s = self._held.way_s if preempts else self._held.limit_s
+        times = np.unique(np.concatenate((ends_s, [one.end_s for one in self.kept], [self._now_s])))
         low, high = 0, len(times)
         found: list[NodeAllocation] | None = None
         middle = high - 1  # the last one first: it decides whether the job fits at all
         while low < high:
-            columns = self._free_at(float(times[middle]), free, ends_s, started, keep_all=True)
+            columns = self._free_at(float(times[middle]), free, ends_s, keep_all=True)
             pieces = FreeNodes(self._classes, *columns).find(shape) if self._might_fit(shape, columns) else None
             if pieces is None:
                 low = middle + 1
@@ -107,7 +145,7 @@ class FutureCapacity:
         if found is None:
             return False
         start_s = float(times[high])
-        left = self._free_at(start_s, free, ends_s, started, keep_all=False)
+        left = self._free_at(start_s, free, ends_s, keep_all=False)
         _take(left, found)
         nodes = np.zeros(len(left[0]), dtype=np.bool_)
         nodes[[piece.node for piece in found]] = True
@@ -118,20 +156,32 @@ class FutureCapacity:
         self.kept.append(KeptPlaces(row, start_s, end_s, found, nodes, self._classes.mask(shape), preempts, left))
         return True
 
+    def _settle(self) -> None:
+        """Carry out what changed since the last search, at once: one by one it would cost O(holders) each time."""
+        self._held = self._held.without(self._leaving).and_then(_Held.of(self._starting))
+        self._leaving, self._starting = [], []
+
     def _might_fit(self, shape: RequestShape, columns: _Columns) -> bool:
         """Whether enough nodes have what each part of a request takes at least; a quick look."""
         enough = [column >= least for column, least in zip(columns, shape.least, strict=True)]
         return int(np.count_nonzero(np.logical_and.reduce(enough))) >= (1 if shape.units else shape.nodes)
 
     def find_barred(self, shape: RequestShape, stay: Stay) -> BoolColumn | None:
-        """Nodes on which a job of this shape would delay one for which they are kept; ``None``: there are none."""
+        """Nodes on which a job of this shape would delay one for which they are kept; ``None``: there are none.
+
+        Only the kept nodes are looked at.
+        """
         barred = [
-            one.nodes
-            & ~np.logical_and.reduce([column >= least for column, least in zip(one.left, shape.least, strict=True)])
+            piece.node
             for one in self.find_minded(stay)
+            for piece in one.pieces
+            if any(column.item(piece.node) < least for column, least in zip(one.left, shape.least, strict=True))
         ]
-        found: BoolColumn | None = np.logical_or.reduce(barred) if barred else None
-        return found if found is not None and found.any() else None
+        if not barred:
+            return None
+        found = np.zeros(len(self._classes.of), dtype=np.bool_)
+        found[barred] = True
+        return found
 
     def find_kept_nodes(self, stay: Stay) -> BoolColumn | None:
         """All nodes that are kept beyond a job's stay; ``None``: there are none."""
@@ -156,18 +206,14 @@ class FutureCapacity:
         time_s: float,
         free: FreeNodes,
         ends_s: FloatColumn,
-        started: Iterable[tuple[float, list[NodeAllocation]]],
         *,
         keep_all: bool,
     ) -> _Columns:
         """What is free at a time, less the places that are kept then, or with ``keep_all`` those not yet given back."""
         columns = (free.gpus.copy(), free.cpus.copy(), free.memory_mib.copy())
-        gone = self._held[ends_s <= time_s]
-        for column, amounts in zip(columns, gone.T[1:], strict=True):
-            np.add.at(column, gone[:, 0], amounts)
-        for end_s, pieces in started:
-            if end_s <= time_s:
-                _take(columns, [NodeAllocation(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
+        gone = ends_s <= time_s
+        for column, amounts in zip(columns, self._held.amounts, strict=True):
+            np.add.at(column, self._held.node[gone], amounts[gone])
         for one in self.kept:
             if time_s < one.end_s and (keep_all or one.start_s <= time_s):
                 _take(columns, one.pieces)

@@ -59,6 +59,9 @@ class OverduePass:
             if preempts
             else np.zeros(len(jobs), np.bool_)
         )
+        self._stay_end_s = snapshot.now_s + self.stays
+        sure_s = np.where(jobs.overdue, np.minimum(self._stay_end_s, snapshot.now_s + self._sure_run_s), -np.inf)
+        self._stay_way_s: FloatColumn = np.where(self.requeueable, sure_s, self._stay_end_s)
         holders = list_holders(snapshot, *self._ends_s())
         self.future = FutureCapacity(snapshot.now_s, self.free.classes, holders)
         self._group = {one.rows[0]: one for one in holders if one.makes_way}
@@ -103,12 +106,7 @@ class OverduePass:
 
     def stay(self, row: int) -> Stay:
         """How long a waiting job would stay if it started now."""
-        end_s = self._snapshot.now_s + float(self.stays[row])
-        if self.requeueable[row] and not self._snapshot.jobs.overdue[row]:
-            return Stay(end_s, -np.inf)
-        if self.requeueable[row]:
-            return Stay(end_s, min(end_s, self._snapshot.now_s + self._sure_run_s))
-        return Stay(end_s, end_s)
+        return Stay(self._stay_end_s.item(row), self._stay_way_s.item(row))
 
     def _ends_s(self) -> tuple[FloatColumn, FloatColumn]:
         """When each job that holds places gives them back at the latest, and when it does so for one that preempts."""
@@ -126,15 +124,14 @@ class OverduePass:
 
     def _place(self, row: int, shape: RequestShape, stay: Stay, may: bool) -> bool:
         """Give a job places that delay nobody before it; whether there are any."""
-        classes = self.free.classes
-        barred, kept = self.future.find_barred(shape, stay), self.future.find_kept_nodes(stay)
-        for closed in (barred, kept):
-            bound = shape if closed is None else classes.bound_to(shape, self.mask(shape) & ~closed)
-            if self._claim(row, bound, stay, may):
-                return True
-            if kept is None:
-                return False
-        return False
+        if self._claim(row, self._outside(self.future.find_barred(shape, stay), shape), stay, may):
+            return True
+        kept = self.future.find_kept_nodes(stay)
+        return kept is not None and self._claim(row, self._outside(kept, shape), stay, may)
+
+    def _outside(self, closed: BoolColumn | None, shape: RequestShape) -> RequestShape:
+        """The same request on other nodes."""
+        return shape if closed is None else self.free.classes.bound_to(shape, self.mask(shape) & ~closed)
 
     def _claim(self, row: int, shape: RequestShape, stay: Stay, may: bool) -> bool:
         found, leaving = self.free.find(shape), list[int]()

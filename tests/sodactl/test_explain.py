@@ -80,7 +80,7 @@ def test_every_verdict_has_its_sentence(site: Bench, verdict: JobVerdict) -> Non
     ("verdict", "said"),
     [
         ("start", "It fits, but stays behind job 8, which does not fit and is not to be passed"),
-        ("wait", "It waits behind job 8, for which Slurm keeps the nodes."),
+        ("wait", "It waits behind job 8, for which nodes are kept"),
         ("run", "It keeps running."),
     ],
 )
