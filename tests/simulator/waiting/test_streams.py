@@ -32,13 +32,16 @@ STREAMS: Mapping[str, tuple[dict[str, Any], Sequence[dict[str, Any]]]] = {
     "preemptible jobs against a gang": ({**GANG, "preemptible": True}, stream(0.5, gpus=1, preemptible=True)),
     "guests against a gang": ({**GANG, "preemptible": False}, stream(0.5, gpus=1, preemptible=False, shares=True)),
 }
-STARVING = {
-    "short jobs against a gang": set(POLICIES) - {"fifo", "kelp-fifo", "backfill"},
-    "small jobs of others against a long one": {
-        "fifo-skip", "gandiva", "drf", "kelp-drf", "coda", "tiresias-las", "tiresias-gittins", "sjf", "smallest", "srtf",
-    },
-}  # fmt: skip
-"""Policies under which the job waits for as long as the stream lasts if nothing bounds that."""
+IN_TURN = {"fifo", "kelp-fifo", "backfill"}
+"""Policies under which whoever came first is passed by nobody whom it has to wait for."""
+STARVING = [
+    (name, policy)
+    for name in STREAMS
+    for policy in POLICIES
+    # Gandiva gives jobs that can be preempted their time slices in turn.
+    if policy not in IN_TURN and (name, policy) != ("preemptible jobs against a gang", "gandiva")
+]
+"""Streams that keep the job waiting for as long as they last if nothing bounds that."""
 
 
 def first_wait_s(policy: str, name: str, limit_s: float) -> float:
@@ -56,6 +59,6 @@ def test_no_stream_keeps_a_job_waiting(policy: str, name: str) -> None:
     assert first_wait_s(policy, name, LIMIT_S) <= LIMIT_S + 2 * STRETCH * RUN_S
 
 
-@pytest.mark.parametrize(("name", "policy"), [(name, policy) for name in STARVING for policy in sorted(STARVING[name])])
+@pytest.mark.parametrize(("name", "policy"), STARVING)
 def test_without_the_limit_it_would(policy: str, name: str) -> None:
-    assert first_wait_s(policy, name, WITHOUT) > LIMIT_S + 2 * STRETCH * RUN_S
+    assert first_wait_s(policy, name, WITHOUT) >= LASTS_S
