@@ -23,6 +23,9 @@ KEPT_AT_MOST = 4
 """For so many jobs of a partition places are kept on certain nodes; each costs a search. Where more are overdue and find no
 places, nobody else starts on nodes that would do for those, unless it can be requeued for them."""
 
+_NodesKey = tuple[int, int, int]
+"""Requests with equal ones may use the same nodes."""
+
 _FIRST = -1
 """Rank before all who may have to leave."""
 
@@ -35,8 +38,8 @@ class OverduePass:
         victims: rows of running jobs that leave, with the rows of those who get their places.
         blocked: rows of those who wait on, in their order.
         behind: rows for which nobody is preempted, as they wait behind a blocked one, and the row of that one.
-        unplaced: the first of those of them for whom no places are kept, and flags of the nodes that would do for it, by the
-            number of their request and by whether others are preempted for them.
+        unplaced: the first of those of them for whom no places are kept, and flags of the nodes that would do for it, by
+            which nodes that are and by whether others are preempted for them.
         free: what is left for others.
         future: what is kept for those who wait on.
     """
@@ -70,8 +73,8 @@ class OverduePass:
         self.victims: dict[int, list[int]] = {}
         self.blocked: list[int] = []
         self.behind: dict[int, int] = {}
-        self.unplaced: dict[tuple[int, bool], tuple[int, BoolColumn]] = {}
-        self._masks: dict[tuple[int, int, int], BoolColumn] = {}
+        self.unplaced: dict[tuple[_NodesKey, bool], tuple[int, BoolColumn]] = {}
+        self._masks: dict[_NodesKey, BoolColumn] = {}
         self._vacated: dict[int, list[int]] = {}
         """Rows of the groups that leave a node, by node."""
 
@@ -101,8 +104,8 @@ class OverduePass:
                 row, shape, stay, self.free.soon, preempts=may
             ):
                 kept[shape.partition] += 1
-            elif (code, may) not in self.unplaced:
-                self.unplaced[code, may] = row, self.mask(shape)
+            else:
+                self.unplaced.setdefault((_nodes_key(shape), may), (row, self.mask(shape)))
 
     def stay(self, row: int) -> Stay:
         """How long a waiting job would stay if it started now."""
@@ -170,7 +173,7 @@ class OverduePass:
 
     def mask(self, shape: RequestShape) -> BoolColumn:
         """Nodes that would do for a request."""
-        key = (shape.partition, shape.gpu_type, shape.node_set)
+        key = _nodes_key(shape)
         if key not in self._masks:
             self._masks[key] = self.free.classes.mask(shape)
         return self._masks[key]
@@ -195,6 +198,10 @@ class OverduePass:
     def members(self, first: int) -> tuple[int, ...]:
         """All who leave with a victim."""
         return self._group[first].rows
+
+
+def _nodes_key(shape: RequestShape) -> _NodesKey:
+    return (shape.partition, shape.gpu_type, shape.node_set)
 
 
 def find_stays_s(snapshot: ClusterSnapshot) -> FloatColumn:
