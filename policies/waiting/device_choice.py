@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_soda.policies.sharing.snapshot import GpuDevices, SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState
 from slurm_soda.policies.waiting.overdue_pass import OverduePass
 
 
@@ -30,10 +30,12 @@ class DeviceChoice:
         if len(devices.unavailable):
             self._idle &= ~devices.unavailable
         self._taken: BoolColumn = np.zeros(len(devices), dtype=np.bool_)
-        leaving = [row for first in placing.victims for row in placing.members(first)]
+        leaving = snapshot.jobs.state == JobState.COMPLETING
+        leaving[[row for first in placing.victims for row in placing.members(first)]] = True
         vacated: BoolColumn = np.zeros(len(devices), dtype=np.bool_)
-        for row in leaving:
-            vacated[devices.of(row)] = True
+        leaves = leaving[devices.owner]
+        vacated[devices.held[leaves]] = True
+        vacated[devices.held[~leaves]] = False  # hosts stay where their guests leave
         for row, claim in placing.claims.items():
             # What others leave goes first: what nobody holds is counted as left for the rest.
             sources = (self._idle,) if claim.at_once else (vacated, self._idle)

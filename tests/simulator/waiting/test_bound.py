@@ -109,3 +109,15 @@ def arrivals(draw: st.DrawFn) -> list[dict[str, Any]]:
 @settings(max_examples=examples(15), deadline=None)
 def test_no_wait_is_longer_than_the_bound(policy: str, rows: list[dict[str, Any]], mechanism: Any) -> None:
     check_bound(run(policy, rows, cluster="4x2/8c", mechanism=mechanism))
+
+
+def test_a_gang_waits_for_a_guest_that_is_leaving() -> None:
+    """A revoked guest holds its GPU for some tenths of a second more, also against an overdue job."""
+    alike = {"submit_s": 0.0, "cpus": 1, "preemptible": False, "nodes": 1, "gpus_per_node": 0}
+    rows: list[dict[str, Any]] = [
+        {**alike, "run_s": 1.0, "gpus": 1, "shares": False, "user": f"u{at % 3}"} for at in range(24)
+    ]
+    rows[8] |= {"run_s": 90.0, "gpus": 2, "shares": True}
+    rows[20] |= {"run_s": 90.0, "shares": True}
+    gang = {**alike, "submit_s": 3.0, "run_s": 1.0, "gpus": 8, "shares": False, "user": "u1"}
+    check_bound(run("sjf-ffs", [*rows, gang], cluster="4x2/8c", mechanism=SLURM))
