@@ -33,7 +33,7 @@ from slurm_soda.wire.errors import SodaError
 PAIRS = "gavel/throughputs.json"
 _SEEDS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 _QUICK_PART = 0.5
-_EVERY = 25
+_EVERY = 10
 
 
 def read_seeds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:

@@ -192,7 +192,7 @@ def draw(found: Findings) -> Figure:
         )  # fmt: skip
     axes.axvline(1.0, color="black", lw=0.8)
     axes.set_yticks(range(len(found.cells)), [_short(cell) for cell in found.cells], fontsize=7)
-    axes.invert_yaxis()
+    axes.set_ylim(len(found.cells) - 0.5, -0.5)
     axes.set_xscale("log")
     ticks = (0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
     low, high = axes.get_xlim()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,7 +27,7 @@ from slurm_soda.simulator.generators.registry import find_generator, generate_wo
 from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.simulator.report.run_results import FailedRun
 from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
-from slurm_soda.simulator.runs.batch import SimulationBatch
+from slurm_soda.simulator.runs.batch import SimulationBatch, end_with_parent
 from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import Qos, SiteDescription
@@ -226,7 +225,7 @@ def _in_processes(
 ) -> Iterator[tuple[RunSpec, FinishedRun]]:
     if not specs:
         return
-    with ProcessPoolExecutor(min(workers, len(specs)), get_context("spawn"), os.nice, (10,)) as executor:
+    with ProcessPoolExecutor(min(workers, len(specs)), get_context("spawn"), end_with_parent) as executor:
         waiting = {executor.submit(run_once, spec, folder, code): spec for spec in specs}
         try:
             for ended in as_completed(waiting):

@@ -142,6 +142,12 @@ done
 """
 
 
+def resume(node: str) -> None:
+    """Where the node was drained or is down; else Slurm refuses it."""
+    back = ("scontrol", "update", f"nodename={node}", "state=resume")
+    subprocess.run(back, check=False, capture_output=True)
+
+
 def end_host(case: str, host: str, guest: str, node: str, rng: random.Random) -> None:
     if case == "cancelled":
         slurm("scancel", host)
@@ -154,8 +160,7 @@ def end_host(case: str, host: str, guest: str, node: str, rng: random.Random) ->
         slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
         time.sleep(rng.uniform(0, 3))
         on_node(node, "daemonctl start slurmd")
-        back = ("scontrol", "update", f"nodename={node}", "state=resume")
-        subprocess.run(back, check=False, capture_output=True)  # it may have come back by itself
+        resume(node)  # it may have come back by itself
     elif case in {"pieces killed", "hook killed"}:
         shell = "kill -KILL $shell;" if case == "hook killed" else ""
         script = KILL_PIECES.replace("SHELL_TOO", shell).replace("DELAY", str(rng.randint(1, 5)))
@@ -163,8 +168,6 @@ def end_host(case: str, host: str, guest: str, node: str, rng: random.Random) ->
         killer.start()
         (HOME / f"end.{host}").touch()
         killer.join()
-        if case == "hook killed":
-            subprocess.run(("scontrol", "update", f"nodename={node}", "state=resume"), check=False, capture_output=True)
     else:
         if case == "slurmctld killed":
             time.sleep(SAVED_AFTER_S)
@@ -185,6 +188,8 @@ def repeat(case: str, node: str, rng: random.Random) -> dict[str, object]:
 
     def next_start() -> list[str]:
         wanted = set(gpus.split(","))
+        if case == "hook killed":  # Slurm drains the node, now or when it hears of it
+            resume(node)
         found = (
             line
             for line in LOG.lines(ended_s, node, "start")

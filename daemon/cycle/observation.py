@@ -36,7 +36,11 @@ class SnapshotReader:
             SlurmError: Slurm did not answer, or not readably.
         """
         sharing, bands = settings.sharing, settings.policy.bands != OFF
-        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=bool(sharing.partitions), bands=bands)
+        with watch("observe.shares"):
+            if sharing.partitions or state.shares.by_guest or state.shares.manual.rows:
+                state.shares.manual.read(self._store, at.now_s)
+            devices = bool(sharing.partitions or state.shares.unshared)
+        slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=devices, bands=bands)
         job_cache = state.job_cache
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
@@ -49,8 +53,6 @@ class SnapshotReader:
             )
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
-            if sharing.partitions:
-                state.shares.manual.read(self._store)
             state.shares.observe(slurm_state.jobs, at, job_cache)
         with watch("observe.former_runs"):
             requeued, followed = state.preemptions.requeued, {*state.preemptions.by_job, *state.shares.by_guest}
@@ -99,7 +101,9 @@ class SnapshotReader:
             return snapshot
         with watch("decide.sharing"):
             self.sharing.why_not_guest = state.shares.why_not_guest
-            snapshot = self.sharing.fill(snapshot, slurm_state, settings.sharing)
+            snapshot = self.sharing.fill(
+                snapshot, slurm_state, settings.sharing, parts_by_hand=bool(state.shares.unshared)
+            )
             state.shares.unguarded = self.sharing.unguarded
             return state.shares.keep_apart(limit_partings(snapshot, refused, most))
 

@@ -26,6 +26,7 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.settlement import judge_unsettled_changes
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
@@ -113,7 +114,13 @@ class PlanExecutor:
         parted = set() if plan is None else {one.job_id for one in plan.preempts if one.parted_from}
         changed_shares += shares.part({one.job_id: one.reason for one in fresh if one.job_id in parted})
         manual = shares.manual.conclude(
-            plan, refusals=shares.refusals, shares=shares.by_guest, jobs=jobs, job_cache=state.job_cache, now_s=now_s
+            plan,
+            parts=isinstance(snapshot, SharingSnapshot),
+            refusals=shares.refusals,
+            shares=shares.by_guest,
+            jobs=jobs,
+            job_cache=state.job_cache,
+            now_s=now_s,
         )
         return CycleResult(
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals,

@@ -39,6 +39,7 @@ from slurm_soda.policies.run_times.prediction_sources import (
     predict_run_time_left,
 )
 from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
+from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.sharing.job_kinds import Estimate
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -72,6 +73,7 @@ class RunTimePredictor:
 
     store: Store
     forecast: BatchRunTimePredictor = field(default_factory=BatchRunTimePredictor)
+    _standing: StandingPredictions = field(default_factory=StandingPredictions)
     _profiles: KindProfiles | None = None
     _numbers: dict[int, tuple[float, int]] = field(default_factory=dict)
     """Kind of each listed job, with its submit time, by job id."""
@@ -137,7 +139,8 @@ class RunTimePredictor:
         numbers = np.array([self._number(jobs[job_id]) for job_id in ids], dtype=np.int64)
         attained_s = np.array([_attained_s(job_cache.jobs[job_id], now_s) for job_id in ids], dtype=np.float64)
         if self.forecast.learner.learnt and len(ids):
-            left_s, _ = self.forecast.remaining(numbers, attained_s)
+            predicted_s, _ = self.forecast.remaining(numbers, attained_s)
+            left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
         else:
             left_s = np.full(len(ids), np.nan)
         by_history = np.full(len(ids), bool(self.forecast.learner.learnt))

@@ -98,6 +98,11 @@ class OpenShares:
         return {share.guest for share in self.by_guest.values() if share.waits}
 
     @property
+    def unshared(self) -> set[int]:
+        """Guests of whom an admin said that they shall share no more."""
+        return self.manual.unshared & self.by_guest.keys()
+
+    @property
     def unrecorded(self) -> list[Share]:
         """Those that the store does not have."""
         return [share for share in self.by_guest.values() if not share.pk]
@@ -134,7 +139,9 @@ class OpenShares:
         if not isinstance(snapshot, SharingSnapshot):
             return snapshot
         apart = tuple(self.pauses.standing(snapshot, self._steady_s))
-        sharing = self.manual.mark(replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist())
+        sharing = self.manual.mark(
+            replace(snapshot.sharing, apart=apart), snapshot.jobs.job_id.tolist(), snapshot.now_s
+        )
         return replace(snapshot, sharing=sharing)
 
     def advance(
@@ -150,7 +157,7 @@ class OpenShares:
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
-        unshared = self.manual.unshared
+        unshared = self.unshared
         steps: list[ShareStep] = []
         changed: list[Share] = []
         self._running = {guest for guest in self.by_guest if guest in jobs and jobs[guest].state in RUNNING_STATES}
@@ -209,7 +216,7 @@ class OpenShares:
         parted = [
             share for job_id, share in self.by_guest.items() if job_id in guests and share.end not in LEAVING_ENDS
         ]
-        unshared = self.manual.unshared
+        unshared = self.unshared
         for share in parted:
             share.phase, share.why = "parting", guests[share.guest]
             share.end = "unshared" if share.guest in unshared else "parted"

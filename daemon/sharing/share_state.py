@@ -155,6 +155,8 @@ def _running(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
         return ShareDecision("parting" if share.end in LEAVING_ENDS else "started")
     if seen.record is not None:
         return ShareDecision("parting", end=share.end or "withdrawn", why=share.why)
+    if _lost_its_place(share, guest):
+        return _over(share, "revoked", _why_lost(share, seen))
     return _over(share, "withdrawn", "it was started with its own request")
 
 
@@ -164,8 +166,7 @@ def _waiting(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     if not ours and not has_record:
         return _restored(share, guest, seen)
     if guest.restarts > share.restart:
-        ended_by = _why_hosts_left(share, seen) or "Slurm put it back into the queue"
-        return _undo(share, guest, seen, "revoked", f"the guest gave up its place: {ended_by}")
+        return _undo(share, guest, seen, "revoked", _why_lost(share, seen))
     if share.phase == "parting":
         return _undo(share, guest, seen, share.end or "withdrawn", share.why)
     if ours != share.changed or not guest.requeue or (seen.record_known and seen.record != share.record):
@@ -185,14 +186,27 @@ def _restored(share: Share, guest: SlurmJob, seen: SeenShare) -> ShareDecision:
     """Nothing of ours is left in the request."""
     if share.phase == "intended":
         return _over(share, "refused", "Slurm did not take the new request")
-    end: ShareEnd = share.end or "withdrawn"
-    why = share.why if share.end else "the request was given back by somebody else"
+    end, why = share.end, share.why
+    if not end and _lost_its_place(share, guest):
+        end, why = "revoked", _why_lost(share, seen)
+    elif not end:
+        end, why = "withdrawn", "the request was given back by somebody else"
     if guest.restarts > share.restart and guest.waits_for_begin_time(seen.now_s) and not seen.preempted:
         if guest.eligible_s - guest.submit_s > MAX_REQUEUE_WAIT_S:
             return _over(share, end, why)
         ready = seen.left and not -MIN_RESTART_GAP_S <= seen.now_s - guest.submit_s < MIN_RESTART_GAP_S
         return ShareDecision("parting", send="start-now" if ready else None, end=end, why=why)
     return _over(share, end, why)
+
+
+def _lost_its_place(share: Share, guest: SlurmJob) -> bool:
+    """Whether it was there, and was put back into the queue since."""
+    return share.phase == "started" and guest.restarts > share.restart
+
+
+def _why_lost(share: Share, seen: SeenShare) -> str:
+    requeued = "it was preempted" if seen.preempted else "Slurm put it back into the queue"
+    return f"the guest gave up its place: {_why_hosts_left(share, seen) or requeued}"
 
 
 def _cause_to_undo(share: Share, guest: SlurmJob, seen: SeenShare) -> tuple[ShareEnd, str]:

@@ -69,17 +69,24 @@ class SharingSnapshotReader:
     """By the steady clock."""
     _failing: str = field(default="")
 
-    def fill(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
-        """The snapshot with single GPUs, where jobs of a partition may share them; else, and where that fails, as it was.
+    def fill(
+        self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings, *, parts_by_hand: bool
+    ) -> ClusterSnapshot:
+        """The snapshot with single GPUs, where jobs of a partition may share them, or, with ``parts_by_hand``, a guest shall
+        go; else, and where that fails, as it was.
 
         Pools divide a snapshot, and nobody divides single GPUs: with pools in force nothing is shared.
         """
         self.unguarded = ""
-        self.problem = why_pools_exclude(settings, pools_in_force=members_of(snapshot) is not None)
-        if not settings.partitions or self.problem:
+        pools_in_force = members_of(snapshot) is not None
+        self.problem = why_pools_exclude(settings, pools_in_force=pools_in_force)
+        if pools_in_force or not (settings.partitions or parts_by_hand):
             return snapshot
         try:
-            filled = with_faulted_pairs(self.store, self._filled(snapshot, slurm_state, settings))
+            filled = self._filled(snapshot, slurm_state, settings)
+            if not settings.partitions:  # whatever is observed of pairs, it parts nobody there
+                return filled
+            filled = with_faulted_pairs(self.store, filled)
             return with_observations(self.store, filled, slurm_state.jobs, self.guests.co_runners_of)
         except Exception as error:  # noqa: BLE001 - without sharing everything goes on
             if self._failing != repr(error):

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from sqlalchemy import func, select, update
+from sqlalchemy import String, func, select, update
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
@@ -23,11 +24,13 @@ def open_shares(session: Session) -> Sequence[ShareRow]:
 
 
 def shares_of(session: Session, job_id: int, submit_s: float) -> Sequence[ShareRow]:
-    """Shares in which a job is, or was, the guest, or is now a host; oldest first."""
-    own = select(ShareRow).where(ShareRow.guest == job_id, ShareRow.submit_s == submit_s, ShareRow.phase == "over")
-    of_guest = session.scalars(own).all()
+    """Shares in which a job is, or was, the guest or a host; those that are over first, oldest first."""
+    own = (ShareRow.guest == job_id) & (ShareRow.submit_s == submit_s)
+    hosted = (ShareRow.created_s >= submit_s) & sql_cast(ShareRow.hosts, String).contains(str(job_id))
+    past = session.scalars(select(ShareRow).where(ShareRow.phase == "over", own | hosted).order_by(ShareRow.id))
+    over = [row for row in past if job_id in (row.guest, *row.hosts)]
     present = [row for row in open_shares(session) if job_id in (row.guest, *row.hosts)]
-    return [*of_guest, *present]
+    return [*over, *present]
 
 
 def listed_shares(

@@ -15,6 +15,7 @@ import numpy as np
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.preemption import PreemptivePass, find_next_preemptible_s, find_preemptible
+from slurm_soda.policies.engine.run_time_estimates import expect_remaining_s, find_next_guess_s
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.session.ranking import INFINITY, Ranking, RankingRules, RankKey, SessionJob
@@ -43,9 +44,10 @@ SORT_KEYS: Mapping[str, SortKey] = {
 
 @dataclass(frozen=True, slots=True)
 class SortKeyPolicy:
-    """Jobs in the order of one key; unknown run times last, ties by submit time, then job id.
+    """Jobs in the order of one key; ties by submit time, then job id.
 
-    With preemption, which is for GPUs, jobs that ask for none take what the others leave.
+    With preemption, which is for GPUs, jobs that ask for none take what the others leave, and a job of unknown run time
+    ranks by what it ran for (:func:`.expect_remaining_s`). Without it such jobs come last.
 
     Attributes:
         name: a key of :data:`SORT_KEYS`.
@@ -64,7 +66,8 @@ class SortKeyPolicy:
         """Order, place and, where the key says so, preempt."""
         key = SORT_KEYS[self.name]
         jobs = snapshot.jobs
-        score: FloatColumn = key.score(jobs.gpus, jobs.executed_s, jobs.remaining_s)
+        remaining_s = expect_remaining_s(jobs) if key.preemptive else jobs.remaining_s
+        score: FloatColumn = key.score(jobs.gpus, jobs.executed_s, remaining_s)
         rows = find_rankable_rows(snapshot)
         placing = PlacementPass(snapshot)
         preempts: tuple[PreemptJob, ...] = ()
@@ -80,9 +83,10 @@ class SortKeyPolicy:
         else:
             ranked = rank_rows(jobs, rows, score, jobs.submit_s)
             placing.start_fitting(ranked, skip=True)
-        next_event_s = (
-            find_next_preemptible_s(snapshot, placing.verdict, self.min_run_s) if key.preemptive else INFINITY
-        )
+        next_event_s = INFINITY
+        if key.preemptive:
+            ripe_s = find_next_preemptible_s(snapshot, placing.verdict, self.min_run_s)
+            next_event_s = min(ripe_s, find_next_guess_s(snapshot, placing.verdict))
         return build_plan(
             placing,
             self.name,
@@ -115,7 +119,10 @@ class SortKeyRanking:
 
     @property
     def rules(self) -> RankingRules:
-        return RankingRules(preemptive=self.key.preemptive, min_run_s=self.min_run_s if self.key.preemptive else 0.0)
+        preemptive = self.key.preemptive
+        return RankingRules(
+            preemptive=preemptive, true_run_times=preemptive, min_run_s=self.min_run_s if preemptive else 0.0
+        )
 
     def waiting(self, job: SessionJob) -> RankKey:
         score = self.key.score(job.gpus, job.executed_s, job.remaining_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, JobState, JobTable
 
 LIMIT, PREDICTED = "limit", "predicted"
 ESTIMATES = (LIMIT, PREDICTED)
@@ -12,6 +14,44 @@ ESTIMATES = (LIMIT, PREDICTED)
 
 UNKNOWN_RUN_S = 365 * 86_400.0
 """Run time of a job of which nobody knows anything: a year, as in Slurm's sched/backfill."""
+
+FIRST_GUESS_S = 600.0
+"""What a job is taken to run for of which nobody knows anything: our choice. With less, jobs are stopped more often for each
+other; with more, short ones wait longer for those that turn out to be long."""
+
+
+def find_unknown(jobs: JobTable) -> BoolColumn:
+    """Jobs whose run time nobody knows, or which have outlived what was said."""
+    unknown: BoolColumn = ~np.isfinite(jobs.remaining_s) | ((jobs.remaining_s <= 0.0) & (jobs.executed_s > 0.0))
+    return unknown
+
+
+def expect_remaining_s(jobs: JobTable) -> FloatColumn:
+    """Run time left of each job, finite; where :func:`find_unknown` says that nobody knows it, from what the job ran for.
+
+    Such a job is taken to run for :data:`FIRST_GUESS_S`, and each time that it has outlived that, for twice as long: the
+    median of what runs for so long where no run time is typical. So it ranks by attained service, and may have to leave for
+    others of its kind each time that this has doubled, not at every instant.
+    """
+    _, doublings = np.frexp(jobs.executed_s / FIRST_GUESS_S)
+    total_s = np.ldexp(FIRST_GUESS_S, np.maximum(doublings, 0))
+    remaining_s: FloatColumn = np.where(find_unknown(jobs), total_s - jobs.executed_s, jobs.remaining_s)
+    return remaining_s
+
+
+def find_next_guess_s(snapshot: ClusterSnapshot, verdict: NDArray[np.int8]) -> float:
+    """When a job of unknown run time first outlives what it was taken to run for, once a plan with these verdicts is
+    carried out; infinite where no GPU job waits.
+    """
+    jobs = snapshot.jobs
+    on_gpus = (jobs.gpus > 0) & find_unknown(jobs)
+    runs = on_gpus & (
+        (verdict == JobVerdict.START) | ((jobs.state == JobState.RUNNING) & (verdict != JobVerdict.PREEMPT))
+    )
+    waits = np.isin(verdict, (JobVerdict.WAIT, JobVerdict.WAIT_FOR_PREEMPTION, JobVerdict.PREEMPT)) & (jobs.gpus > 0)
+    if not runs.any() or not waits.any():
+        return float("inf")
+    return snapshot.now_s + float(expect_remaining_s(jobs)[runs].min())
 
 
 def estimate_runs_s(snapshot: ClusterSnapshot, estimate: str) -> FloatColumn:

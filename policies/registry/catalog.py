@@ -39,8 +39,7 @@ from slurm_soda.policies.sharing.parameters import (
     COLOCATION,
     OJPAP,
     OJPP,
-    SJF_BSBF_PARAMETERS,
-    SJF_FFS_PARAMETERS,
+    SHARING_SJF_PARAMETERS,
     SODA_PARAMETERS,
 )
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
@@ -156,7 +155,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "shortest predicted run time first; a job that finds no free GPUs joins the first jobs that it fits beside",
         "SJF-BSBF, Section VI-A (SJF-FFS)",
         partial(SharingSjf, SJF_FFS),
-        SJF_FFS_PARAMETERS,
+        SHARING_SJF_PARAMETERS,
     ),
     PolicyEntry(
         SJF_BSBF,
@@ -164,7 +163,7 @@ POLICIES: tuple[PolicyEntry, ...] = (
         "average",
         "SJF-BSBF, Section V, Algorithms 1 and 2",
         partial(SharingSjf, SJF_BSBF),
-        SJF_BSBF_PARAMETERS,
+        SHARING_SJF_PARAMETERS,
     ),
     PolicyEntry(
         "ojpp",

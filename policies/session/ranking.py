@@ -90,6 +90,8 @@ class RankingRules:
     preemptive: bool = False
     min_run_s: float = 0.0
     """A job is not preempted before it has run so long."""
+    true_run_times: bool = False
+    """The order is that of the policy only while every job ends when it is said to end."""
     volatile: int = 0
     """So many groups, those of the lowest numbers, change their order at any time. Groups then rank as wholes: all jobs
     of a higher number behind all of a lower one."""

@@ -90,6 +90,12 @@ class GpuOccupancy:
             self.jobs_on[device].append(row)
         self.taken[list(devices)] = False
 
+    def open_devices(self, row: int, devices: Sequence[int]) -> Sequence[int]:
+        """Those of these devices that have a place left; all of them where these are too few for a job."""
+        most = self.guest_rules.mechanism.jobs_per_gpu
+        left = [device for device in devices if not self.taken[device] and len(self.jobs_on[device]) < most]
+        return left if len(left) >= int(self._snapshot.jobs.gpus[row]) else devices
+
     def pick(
         self, row: int, shape: RequestShape, ranked: Iterable[int]
     ) -> tuple[list[int], list[NodeAllocation]] | None:

@@ -16,7 +16,6 @@ from slurm_soda.policies.sharing.colocation.policy import MAX_JOBS_PER_GPU as MO
 from slurm_soda.policies.sharing.colocation.policy import SPEEDUP_MODELS
 from slurm_soda.policies.sharing.ojpp.policy import MAX_JOBS_PER_GPU, ORDERS, SUBMIT
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE
 from slurm_soda.policies.sharing.sjf.policy import MAX_JOBS_PER_GPU as MOST_SHARING
 
 _BOUND = "a number from 0, or inf"
@@ -145,36 +144,6 @@ COLOCATION = (
     ),
     BOUND_CAUTION,
 )
-DAYTIME = (
-    Parameter(
-        "daytime",
-        True,
-        "truth value",
-        "work comes by day: long jobs wait for a quieter hour, and nobody shares who "
-        "finds GPUs of its own sooner; not while somebody waits for more than 16 h, or more jobs wait than there are "
-        "GPUs. false: where work never stops",
-        "true or false",
-        read_boolean,
-    ),
-    Parameter(
-        "long_s",
-        LONG_S,
-        "s",
-        "with daytime, a job of more run time is long",
-        "a number from 0, or inf",
-        number_from(0.0),
-    ),
-    Parameter(
-        "long_share",
-        LONG_SHARE,
-        "ratio",
-        "with daytime, long jobs hold at most this part of the GPUs while others are "
-        "there that need less than a quarter as long, and wait for that at most as long as they run, and 4 h; "
-        "1: all of them",
-        "a number from 0",
-        number_from(0.0),
-    ),
-)
 JOBS_PER_GPU = Parameter(
     "jobs_per_gpu",
     MOST_SHARING,
@@ -183,16 +152,7 @@ JOBS_PER_GPU = Parameter(
     "a whole number from 1",
     integer_from(1),
 )
-PAPER_ONLY = Parameter(
-    "paper_only",
-    False,
-    "truth value",
-    "the paper's Algorithm 1 to the letter, without what docs/policies/sjf-bsbf.md adds",
-    "true or false",
-    read_boolean,
-)
-SJF_FFS_PARAMETERS = (JOBS_PER_GPU, CAUTION, BOUND_CAUTION)
-SJF_BSBF_PARAMETERS = (*SJF_FFS_PARAMETERS, PAPER_ONLY, *DAYTIME)
+SHARING_SJF_PARAMETERS = (JOBS_PER_GPU, CAUTION, BOUND_CAUTION)
 CHANGE_S = Parameter(
     "change_s",
     0.0,

@@ -176,6 +176,11 @@ _batch: SimulationBatch | None = None
 def _begin(batch: SimulationBatch) -> None:
     global _batch  # noqa: PLW0603 - a worker lives for one batch
     _batch = batch
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """In a worker: end when the process that started it does, however it ends."""
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 

@@ -12,10 +12,13 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.session.ranking import RankingPolicy, StartsOnlyPolicy
-from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingPolicy, SharingSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.simulator.workload import Workload
+
+_LEAST_STEP_S = 1.0
 
 
 class PolicyWithPredictions:
@@ -33,7 +36,7 @@ class PolicyWithPredictions:
         self._policy, self.name = policy, policy.name
         if isinstance(policy, CpuJobsLastPolicy):
             self.cpu_jobs_last: Literal[True] = True
-        self._forecast = BatchRunTimePredictor()
+        self._forecast, self._standing = BatchRunTimePredictor(), StandingPredictions()
         if past is not None:
             traits, run_s = traits_of_workload(past), past.run_s.tolist()
             for row in np.argsort(past.submit_s + past.run_s, kind="stable").tolist():
@@ -58,13 +61,15 @@ class PolicyWithPredictions:
             with np.errstate(divide="ignore", invalid="ignore"):
                 iterations = predicted.sharing.iterations * (told_s / left_s)
             predicted = replace(predicted, sharing=replace(predicted.sharing, iterations=iterations))
-        return self._policy.decide(predicted)
+        plan = self._policy.decide(predicted)
+        return plan if isinstance(self, StartsOnlyPolicy) else decide_again_in_time(predicted, plan)
 
     def _remaining_s(self, rows: IntColumn, attained_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
-        told_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
+        predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
+        told_s = self._standing.remaining(rows, attained_s, predicted_s)
         capped: FloatColumn = np.fmin(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
         return capped
 
@@ -73,6 +78,46 @@ class StartsOnlyPolicyWithPredictions(PolicyWithPredictions):
     """The same of a policy that only starts jobs: it need not be asked while none fits."""
 
     starts_only: Literal[True] = True
+
+
+class PolicyWithEstimates:
+    """A policy that goes by run times and preempts, where those that it is told may be wrong."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self.name = policy, policy.name
+        if isinstance(policy, CpuJobsLastPolicy):
+            self.cpu_jobs_last: Literal[True] = True
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        """As the policy decides, and again when a job has outlived what was said of it."""
+        return decide_again_in_time(snapshot, self._policy.decide(snapshot))
+
+
+def decide_again_in_time(snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+    """The plan, which is to be made anew when a running job outlives what is said of it, while jobs wait that may take its
+    place: until it ends, which may be in a year, nothing else may happen.
+    """
+    jobs = snapshot.jobs
+    leaving = np.isin(jobs.job_id, [preempt.job_id for preempt in plan.preempts])
+    runs = ((jobs.state == JobState.RUNNING) & ~leaving) | np.isin(jobs.job_id, plan.starts)
+    on_gpus = jobs.gpus > 0
+    if not (on_gpus & ~runs).any():
+        return plan
+    # One that is slowed down outlives it later: then the policy is asked each time that what is left has halved.
+    left_s = np.maximum(jobs.remaining_s[runs & on_gpus], _LEAST_STEP_S)
+    return replace(
+        plan, next_event_s=min(plan.next_event_s, snapshot.now_s + float(np.fmin.reduce(left_s, initial=np.inf)))
+    )
+
+
+def with_estimated_run_times(policy: Policy, workload: Workload) -> Policy:
+    """The policy; see :class:`PolicyWithEstimates` where it is told anything but the truth."""
+    if np.array_equal(workload.expected_s, workload.run_s):
+        return policy
+    ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
+    by_run_times = ranking is not None and ranking.rules.true_run_times
+    shares = isinstance(policy, SharingPolicy) and not isinstance(policy, StartsOnlyPolicy)
+    return PolicyWithEstimates(policy) if by_run_times or shares else policy
 
 
 def with_predicted_run_times(policy: Policy, workload: Workload, past: Workload | None) -> Policy:

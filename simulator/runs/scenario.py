@@ -27,7 +27,7 @@ from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
-from slurm_soda.simulator.runs.predicted_run_times import with_predicted_run_times
+from slurm_soda.simulator.runs.predicted_run_times import with_estimated_run_times, with_predicted_run_times
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
@@ -150,6 +150,8 @@ class Scenario:
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
             policy = with_predicted_run_times(policy, self.workload, self.past)
+        else:
+            policy = with_estimated_run_times(policy, self.workload)
         if sharing is not None:
             return simulate_sharing(
                 self.workload,

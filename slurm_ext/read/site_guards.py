@@ -47,6 +47,9 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
                 "machine too"
             )
             yield MissingGuard("prolog/epilog", told, remedy)
+    if "extra_constraints" in config.get("SchedulerParameters", "").split(","):
+        remedy = "take it out, or share nothing: a guest's record is in Extra"
+        yield MissingGuard("Extra", "SchedulerParameters has extra_constraints", remedy)
     plugins = config.get("JobSubmitPlugins", "(null)")
     remedy = (
         "set JobSubmitPlugins=lua, with the lines of docs/site-lua.md in job_submit.lua: else anybody may ask to be one"

@@ -48,7 +48,6 @@ def check_sharing(
     yield _release(config)
     yield from _resources(settings.gres, config, nodes_text)
     yield _time_limit(config)
-    yield _extra_field(config)
     yield _devices(config)
     try:
         every = list(partitions().values())
@@ -62,9 +61,13 @@ def check_sharing(
         yield from check_node_settings(settings, config, {node for one in sharing for node in one.nodes}, hooks)
     yield from _walls(config)
     missing = list(list_missing_guards(config))
-    for check in ("prolog/epilog", "guard"):
+    for check, good in (
+        ("prolog/epilog", "in slurm.conf"),
+        ("guard", "in slurm.conf"),
+        ("Extra", "nobody else reads it"),
+    ):
         lacks = next((one for one in missing if one.check == check), None)
-        yield _result(check, "fail", lacks.found, lacks.remedy) if lacks else _result(check, "ok", "in slurm.conf")
+        yield _result(check, "fail", lacks.found, lacks.remedy) if lacks else _result(check, "ok", good)
     if why := why_pools_exclude(settings, pools_in_force=pools):
         found, _, remedy = why.partition("; ")
         yield _result("pools", "warn", found, remedy)
@@ -121,14 +124,6 @@ def _time_limit(config: SlurmConfig) -> CheckResult:
     found = f"PrologEpilogTimeout={limit_s}, KillWait={wait_s} s"
     remedy = f"set PrologEpilogTimeout={wait_s + SPARE_S} or more: a prolog waits until a guest has left its GPU"
     return _result("prolog time limit", "ok" if good else "fail", found, remedy)
-
-
-def _extra_field(config: SlurmConfig) -> CheckResult:
-    taken = "extra_constraints" in config.get("SchedulerParameters", "").split(",")
-    found = "SchedulerParameters has extra_constraints" if taken else "nobody else reads Extra"
-    return _result(
-        "Extra", "fail" if taken else "ok", found, "take it out, or share nothing: a guest's record is in Extra"
-    )
 
 
 def _devices(config: SlurmConfig) -> CheckResult:

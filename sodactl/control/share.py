@@ -98,6 +98,7 @@ def _share(site: SiteAccess, guest: int, hosts: Sequence[int], *, acts: bool) ->
             hosts,
             records,
             site.settings.sharing.partitions,
+            joins=join is not None,
             refused=refused,
             decision=decision,
         )

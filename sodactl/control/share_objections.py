@@ -17,6 +17,7 @@ from slurm_soda.sodactl.output import format_duration
 _CONSENT = (
     "its owner submits it with --soda-share=yes; or the site says consent_by_default = true in [sharing] of soda.toml"
 )
+_COUNTS_SOON = "; what was set a moment ago counts within a minute: ask again then"
 _REMEDIES = (
     (
         "was parted from job",
@@ -34,6 +35,8 @@ _REMEDIES = (
     ),
     ("pass a limit", "raise or remove the limit on gres/gpu or billing (sacctmgr)"),
     ("its request was changed", "wait for an hour from the edit, or submit it anew"),
+    ("limits of accounting are not known now", "ask again in a minute: sodad asks slurmdbd for them (sacctmgr ping)"),
+    ("nobody can be one now", "do that; sodad looks again within two minutes"),
     ("it cannot be a guest", "submit it with --gres=gpu:N or --gpus=N, and without what is named here"),
     (
         "a job of another user is there",
@@ -45,10 +48,13 @@ _REMEDIES = (
     (
         "nobody knows how long",
         "submit it with --soda-iterations, and tell its model's time (sodactl profiles set MODEL iteration_s SECONDS); of a "
-        "new job it is known a cycle later",
+        f"new job it is known a cycle later{_COUNTS_SOON}",
     ),
-    ("is slowed already", "name another host"),
-    ("how much they would slow", "sodactl profiles set MODEL xi VALUE --with OTHER, or wait until it is learned"),
+    ("is slowed already", f"name another host{_COUNTS_SOON}"),
+    (
+        "how much they would slow",
+        f"sodactl profiles set MODEL xi VALUE --with OTHER, or wait until it is learned{_COUNTS_SOON}",
+    ),
     ("MiB where", "name a host that leaves more GPU memory; --soda-accumulates lets its batch be cut"),
     ("slows a job", "its owner allows more by --soda-max-slowdown; the site's bound is max_slowdown in [sharing]"),
     (
@@ -92,6 +98,7 @@ def list_objections(
     records: dict[int, SlurmJob],
     partitions: Sequence[str],
     *,
+    joins: bool,
     refused: str,
     decision: SharingDecision | None,
 ) -> list[ShareObjection]:
@@ -103,11 +110,12 @@ def list_objections(
         hosts: whom.
         records: Slurm's jobs by id.
         partitions: those whose jobs may share.
+        joins: the plan does it.
         refused: why the plan does not do it; empty if it does.
         decision: the arithmetic, if there is one.
     """
     told = list(_not_agreed(snapshot, (guest, *hosts), records, partitions))
-    seen = dict.fromkeys(_refusals(snapshot, guest, hosts))
+    seen = {} if joins else dict.fromkeys(_refusals(snapshot, guest, hosts))
     if refused and not (told and refused == "not everybody allows sharing"):
         seen[refused] = None
     told += [ShareObjection(why, find_remedy(why), forbids=True) for why in seen]
@@ -154,11 +162,11 @@ def _untimed(snapshot: SharingSnapshot, ids: Sequence[int]) -> Iterator[ShareObj
 
 
 def _refusals(snapshot: SharingSnapshot, guest: int, hosts: Sequence[int]) -> Iterator[str]:
-    """By the mechanism, of each GPU of the hosts."""
+    """By the mechanism, of each GPU of the hosts that has a place left, or of all where these are too few."""
     occupancy = GpuOccupancy(snapshot, FreeCapacity(snapshot))
     rows = dict(zip(snapshot.jobs.job_id.tolist(), range(len(snapshot.jobs)), strict=True))
     if guest not in rows:
         return
-    for host in hosts:
-        for device in snapshot.devices.of(rows[host]).tolist() if host in rows else ():
-            yield from occupancy.guest_rules.refusals(rows[guest], device, occupancy.jobs_on[device])
+    devices = [device for host in hosts if host in rows for device in snapshot.devices.of(rows[host]).tolist()]
+    for device in occupancy.open_devices(rows[guest], devices):
+        yield from occupancy.guest_rules.refusals(rows[guest], device, occupancy.jobs_on[device])

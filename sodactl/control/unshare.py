@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from sqlalchemy.orm import Session
@@ -11,7 +14,8 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.manual_shares import manual_shares
 from slurm_soda.daemon.store.shares import open_shares
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.slurm_ext.errors import SlurmError, SodaError
+from slurm_soda.slurm_ext.pools.pools_record import read_table
 from slurm_soda.slurm_ext.read.snapshot import can_be_parted, is_revocable
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.share import ask_sodad, draw_objections, draw_outcome, objection_documents
@@ -69,9 +73,9 @@ def _unshare(site: SiteAccess, job_id: int, *, acts: bool) -> Document:
                 check_daemon(session, site)
         with open_view_source(site) as source:
             lost_s = None if record.state == "PENDING" else unsaved_s(source.job(job_id), record, site.now_s())
-        saves = record.state == "PENDING" or can_be_parted(record)
-        objections = [] if saves else [_cannot_save(record, lost_s)]
-        asked = acts and saves and mode == "enforce"
+        objections = [] if record.state == "PENDING" else list(_obstacles(site, record, lost_s))
+        possible = not objections
+        asked = acts and possible and mode == "enforce"
         if asked:
             ask_sodad(site, store, "unshare", record, pair.hosts)
     return {
@@ -81,7 +85,7 @@ def _unshare(site: SiteAccess, job_id: int, *, acts: bool) -> Document:
         "hosts": pair.hosts,
         "phase": pair.phase,
         "state": record.state,
-        "possible": saves,
+        "possible": possible,
         "asked": asked,
         "unsaved_s": lost_s,
         "reasons": list(_what_becomes_of(record, pair, lost_s)),
@@ -111,19 +115,22 @@ def _mode(session: Session, site: SiteAccess) -> str:
     return queries.setting_values(session).get("mode", site.settings.mode if last is None else last.mode)
 
 
-def _cannot_save(record: SlurmJob, lost_s: float | None) -> ShareObjection:
-    why = (
-        f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad makes no "
-        "job lose work"
-        if is_revocable(record)
-        else f"job {record.job_id} cannot be requeued"
-    )
+def _obstacles(site: SiteAccess, record: SlurmJob, lost_s: float | None) -> Iterator[ShareObjection]:
+    """Why sodad would not make a running guest leave."""
     loses = f", and it loses {output.format_duration(lost_s)} of work" if lost_s else ""
-    return ShareObjection(
-        why,
-        f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}; or let it be until its host ends",
-        forbids=True,
-    )
+    requeue = f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}"
+    if not can_be_parted(record):
+        why = (
+            f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad "
+            "makes no job lose work"
+            if is_revocable(record)
+            else f"job {record.job_id} cannot be requeued"
+        )
+        yield ShareObjection(why, f"{requeue}; or let it be until its host ends", forbids=True)
+    with suppress(SlurmError):  # `sodactl pools` says what is wrong with the record
+        if read_table(Path(site.settings.state_dir)).bases:
+            why = "pools are in force, and sodad sends no running guest back there"
+            yield ShareObjection(why, f"{requeue}; or take the pools back (sodactl pools revert)", forbids=True)
 
 
 def _what_becomes_of(record: SlurmJob, pair: _Pair, lost_s: float | None) -> list[str]:

@@ -23,15 +23,17 @@ def list_share_reasons(view: JobDetailView, record: SlurmJob | None, now_s: floa
     if view.manual_share is not None:
         yield from _manual(view.manual_share)
     now = [share for share in shares if share.phase != "over"]
-    past = [share for share in shares if share.phase == "over" and share.guest == job_id]
+    past = [
+        share for share in shares if share.phase == "over" and (share.guest == job_id or share.started_s is not None)
+    ]
     for share in now:
-        yield _present(share) if share.guest == job_id else _of_host(share)
+        yield _present(share, record) if share.guest == job_id else _of_host(share)
         if share.guest == job_id and share.phase == "started" and record is not None:
             yield from _unsaved(view, record, now_s)
     for share in past[-MOST_PAST:][::-1]:
-        yield _past(share)
+        yield _past(share) if share.guest == job_id else _past_of_host(share)
     if len(past) > MOST_PAST:
-        yield f"It was a guest, or was to be one, {len(past) - MOST_PAST} times more before."
+        yield f"It was a guest, was to be one, or had one, {len(past) - MOST_PAST} times more before."
 
 
 def _manual(wanted: ManualShareRow) -> Iterator[str]:
@@ -86,8 +88,10 @@ def _place(share: ShareRow) -> str:
     return f"on GPU {gpus} of {nodes}, beside job {', '.join(map(str, share.hosts))}"
 
 
-def _present(share: ShareRow) -> str:
+def _present(share: ShareRow, record: SlurmJob | None) -> str:
     since = output.format_instant(share.started_s or share.created_s)
+    if share.phase == "started" and record is not None and record.state == "PENDING":
+        return f"It was a guest {_place(share)}, since {since}, and lost that place; it gets its own request back."
     if share.phase == "started":
         return f"It is a guest {_place(share)}, since {since}. When a host ends first, it starts again with its own request."
     if share.phase == "parting":
@@ -101,6 +105,12 @@ def _of_host(share: ShareRow) -> str:
         return f"Job {share.guest} is not on its GPUs, but is on its way there or back ({share.phase})."
     gpus = ", ".join(map(str, share.gpus))
     return f"Job {share.guest} is its guest on GPU {gpus}, since {output.format_instant(share.started_s)}."
+
+
+def _past_of_host(share: ShareRow) -> str:
+    gpus, ended = ", ".join(map(str, share.gpus)), output.format_instant(share.ended_s)
+    since = output.format_instant(share.started_s)
+    return f"Job {share.guest} was its guest on GPU {gpus}, from {since} to {ended}: {share.why}."
 
 
 def _past(share: ShareRow) -> str:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from slurm_soda.daemon.learning.profile_rows import row_columns
-from slurm_soda.daemon.sharing.manual_shares import SHARE_WITHIN_S
+from slurm_soda.daemon.sharing.manual_shares import SHARE_WITHIN_S, ManualShares
+from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.manual_shares import put_manual_share
 from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
+from slurm_soda.policies.sharing.snapshot import SharingJobs
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer
+from tests.daemon.records import record
 from tests.daemon.sharing_daemon import shares, sodad
 from tests.daemon.sharing_slurm import SharingSlurm
 
@@ -92,7 +98,7 @@ def test_a_running_guest_is_sent_back_and_not_put_there_again(fresh_store: Path)
     assert (slurm.all[2].state, slurm.all[2].restarts) == ("PENDING", 1)
     assert wanted(daemon)[-1] == ("kept", "")
     assert [p.phase for p in daemon.preemptions()] == ["done"]
-    daemon = sodad(slurm, fresh_store, policy={"name": "sjf-bsbf", "parameters": {"daytime": False}})
+    daemon = sodad(slurm, fresh_store, policy={"name": "sjf-bsbf"})
     daemon.follow(100)
     assert ends(daemon) == [("over", "unshared")]
     want(daemon, "share")
@@ -150,6 +156,57 @@ def test_what_may_not_be_is_told_tried_for_an_hour_and_given_up(
     ((phase, told),) = wanted(daemon)
     assert (phase, told.split(";")[0]) == ("over", "given up after 60 min")
     assert slurm.requests()[2] == OWN
+
+
+def test_an_old_word_is_not_carried_out_by_a_sodad_that_starts(fresh_store: Path) -> None:
+    slurm, daemon = site(fresh_store)
+    slurm.all[1].work_s = 1e6
+    want(daemon, "share")
+    slurm.clock.at_s += SHARE_WITHIN_S + 1
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(3)
+    assert slurm.requests()[2] == OWN
+    assert wanted(daemon) == [("over", "given up after 60 min; it did not start")]
+
+
+@pytest.mark.parametrize(
+    ("share_phase", "created_s", "phase", "joins"),
+    [("started", 90.0, "asked", ((20, 1),)), ("rewritten", 100.0, "asked", ()), ("started", 100.0, "over", ())],
+    ids=["an earlier word's", "on its way", "there"],
+)
+def test_of_an_array_one_task_joins_for_each_word(
+    share_phase: Any, created_s: float, phase: str, joins: tuple[tuple[int, int], ...]
+) -> None:
+    row = ManualShareRow(
+        id=1, guest=20, submit_s=0.0, kind="share", hosts=[1], phase="asked", why="", asked_s=95.0, asked_by="root"
+    )
+    jobs = {
+        1: record(1, "RUNNING"),
+        20: record(20, "PENDING", array_job_id=20, array_task="3-9"),
+        21: record(21, "RUNNING", array_job_id=20, array_task="2"),
+    }
+    share = Share(
+        guest=21, submit_s=0.0, restart=0, nodes=("n1",), record=GuestRecord((1,), (0,)), wrote={}, phase=share_phase,
+        created_s=created_s, deadline_s=0.0,
+    )  # fmt: skip
+    cache: Any = SimpleNamespace(submit_s=lambda _: 0.0)
+    manual = ManualShares([row])
+    manual.conclude(None, parts=True, refusals={}, shares={21: share}, jobs=jobs, job_cache=cache, now_s=101.0)
+    assert row.phase == phase
+    number, amount, agreed = np.zeros(3, dtype=np.int64), np.zeros(3), np.ones(3, dtype=np.bool_)
+    sharing = SharingJobs((), number, number, number, amount, agreed, amount)
+    assert manual.mark(sharing, list(jobs), 102.0).manual_joins == joins
+
+
+@pytest.mark.parametrize(("ahead_s", "held"), [(0.5, 0), (0.0, 1), (-5.0, 1), (3600.0, 1)])
+def test_a_word_that_comes_in_the_middle_of_a_cycle_is_the_next_ones(
+    fresh_store: Path, ahead_s: float, held: int
+) -> None:
+    _, daemon = site(fresh_store)
+    want(daemon, "share")
+    manual = ManualShares()
+    manual.read(daemon.store, daemon.slurm.clock.now_s() - ahead_s)
+    assert len(manual.rows) == held
 
 
 @pytest.mark.parametrize(("how", "why"), [("host", "job 1 no longer runs"), ("guest", "job 2 has ended")])

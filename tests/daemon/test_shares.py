@@ -176,6 +176,24 @@ def test_a_guest_whose_host_ends_starts_alone(fresh_store: Path, told: JoinAsTol
     assert ends(daemon) == [("over", "revoked")]
 
 
+@pytest.mark.parametrize("waited_s", [5, 130], ids=["waits", "runs alone"])
+def test_a_guest_that_lost_its_place_while_sodad_was_away_has_that_end(
+    fresh_store: Path, told: JoinAsTold, waited_s: int
+) -> None:
+    """Somebody else, such as release-lifts, gave it its own request back."""
+    slurm, daemon = running(fresh_store, told)
+    told.wanted = {}
+    slurm._finish(slurm.all[1], "COMPLETED", "0:0", slurm.clock.now_s())
+    slurm.tick()
+    guest = slurm.all[2]
+    guest.other_gres, guest.req_node_names, guest.extra = OWN
+    guest.guest, guest.devices = False, ()
+    slurm.advance(waited_s)
+    daemon.follow(3)
+    assert [end for _, end in ends(daemon)] == ["revoked"]
+    assert shares(daemon)[0].why == "the guest gave up its place: its host 1 no longer runs"
+
+
 def test_a_guest_whose_node_failed_starts_again_when_its_former_run_is_gone(
     fresh_store: Path, told: JoinAsTold
 ) -> None:

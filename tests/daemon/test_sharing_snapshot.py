@@ -35,7 +35,7 @@ POLICY = "sjf-bsbf"
 MODES: dict[str, dict[str, Any]] = {
     mode: {
         "mode": mode,
-        "policy": {"name": POLICY, "parameters": {"daytime": False}},
+        "policy": {"name": POLICY},
         "sharing": {"partitions": ["main"]},
     }
     for mode in ("advise", "enforce")
@@ -119,7 +119,7 @@ def test_a_policy_lets_a_waiting_job_join_on_these_very_gpus(
     know(sodad.store)
     sodad.run()
     sodad.run()
-    plan = make_policy(POLICY, {"daytime": False}).decide(seen[-1])
+    plan = make_policy(POLICY).decide(seen[-1])
     assert isinstance(plan, SharingPlan)
     assert dict(plan.devices) == {4: (1, 3)}
     assert isinstance(seen[-1], SharingSnapshot)
@@ -201,12 +201,12 @@ def test_gpus_of_which_nobody_knows_the_holder_are_given_to_nobody(
     daemon(**MODES["advise"]).run()
     assert isinstance(seen[-1], SharingSnapshot)
     assert (seen[-1].devices.unavailable.tolist(), seen[-1].nodes.gpus_free.tolist()) == ([True] * 4, [0])
-    plan = make_policy(POLICY, {"daytime": False}).decide(seen[-1])
+    plan = make_policy(POLICY).decide(seen[-1])
     assert isinstance(plan, SharingPlan)
     assert dict(plan.devices) == {}
     free = replace(seen[-1].devices, unavailable=np.zeros(0, dtype=np.bool_))
     nodes = replace(seen[-1].nodes, gpus_free=np.array([4]))
-    bold = make_policy(POLICY, {"daytime": False}).decide(replace(seen[-1], devices=free, nodes=nodes))
+    bold = make_policy(POLICY).decide(replace(seen[-1], devices=free, nodes=nodes))
     with pytest.raises(SharingPlanError, match="nobody knows who holds GPU 0"):
         check_sharing_plan(seen[-1], bold, bold.places, 2)
 
@@ -248,7 +248,7 @@ def dumped(slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]) -> Snap
     know(sodad.store)
     sodad.run()
     sodad.run()
-    dump = SnapshotDump(seen[-1], make_policy(POLICY, {"daytime": False}), mode="advise", made_by="0.1.0")
+    dump = SnapshotDump(seen[-1], make_policy(POLICY), mode="advise", made_by="0.1.0")
     return replace(dump, plan=dump.decide())
 
 

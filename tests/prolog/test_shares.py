@@ -276,3 +276,23 @@ def test_a_broken_part_neither_drains_the_node_nor_opens_a_wall(node: Node, part
         (node.shares / "guest.12").write_text("uid=1000\nhosts=7\ngpus=2\nown=\nend\n")
         assert (back in node.starts(13, "2")) == told["newcomer"]
     node.run("epilog", EPILOG_ENV)
+
+
+@pytest.mark.parametrize("part", ["share-start", "share-back", "share-end"])
+def test_a_shell_that_is_killed_begins_again(node: Node, part: str) -> None:
+    libexec = node.installed.prefix / "libexec"
+    path, left = libexec / part, node.installed.prefix / "left"
+    left.write_text("xxx")
+    # The shell that reads the part is killed before it has done anything, three times.
+    killed = f'read -r kills <{left} || :\nif [ -n "$kills" ]; then\n    printf %s "${{kills#x}}" >{left}\n'
+    path.write_text(killed + "    /bin/sh -c 'kill -KILL $PPID'\nfi\n" + path.read_text())
+    if part == "share-back":
+        (libexec / "share-start").unlink()
+    said = node.starts(10, "0,1")
+    if part == "share-back":
+        assert "it goes back into the queue" in said
+        return
+    assert node.records()["gpus.10"] == ["0,1", EPILOG_ENV["SLURM_JOB_UID"]]
+    node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "10"})
+    assert "gpus.10" not in node.records()
+    assert not left.read_text()

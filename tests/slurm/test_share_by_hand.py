@@ -17,7 +17,7 @@ from tests.slurm.test_sharing import CONFIGURATION, TRAINS, know_the_kind, share
 
 pytestmark = pytest.mark.slurm
 
-NEVER_SHARES = CONFIGURATION.replace('"sjf-bsbf"', '"tiresias-las"').replace("daytime = false", "min_run_s = 600.0")
+NEVER_SHARES = CONFIGURATION.replace('"sjf-bsbf"', '"tiresias-las"\n[policy.parameters]\nmin_run_s = 600.0')
 CONSENTS = (*TRAINS, "--soda-share=yes")
 
 

@@ -22,8 +22,6 @@ CONFIGURATION = """
 mode = "{mode}"
 [policy]
 name = "sjf-bsbf"
-[policy.parameters]
-daytime = false
 [cycle]
 interval_s = 1
 [sharing]

@@ -34,6 +34,12 @@ def test_what_slurm_conf_does_not_name_is_told(tmp_path: Path, key: str, what: s
     assert told.startswith(f"{what}: nobody can be one now: {key}=(null)")
 
 
+def test_nobody_is_a_guest_where_somebody_else_reads_extra(tmp_path: Path) -> None:
+    assert not missing(tmp_path, SchedulerParameters="bf_continue,no_extra_constraints")
+    (told,) = missing(tmp_path, SchedulerParameters="bf_continue,extra_constraints")
+    assert told.startswith("Extra: nobody can be one now: SchedulerParameters has extra_constraints: take it out")
+
+
 CALL = "/opt/slurm-soda/libexec/prolog"
 CALLED = {
     "as the last command": f"#!/bin/sh\nexec {CALL}\n",

@@ -38,7 +38,7 @@ def test_a_trace_has_seeds_for_what_is_drawn(trace: Path, tmp_path: Path, capsys
     asked = ("compare", "--trace", trace, "--cluster", "1x12", "--policy", "srtf", "--seed", 1, "--seed", 2)
     found = answer(capsys, *asked, "--can-checkpoint", 0.3, "--csv", tmp_path / "per-job")
     assert found["seeds"] == [1, 2]
-    first, second = (path.read_text() for path in sorted((tmp_path / "per-job").iterdir()))
+    first, second = (path.read_text() for path in sorted((tmp_path / "per-job").glob("jobs-srtf-*")))
     assert first != second
     assert run([*map(str, asked)]) == 2
     assert "--seed is for generated jobs, and for --can-checkpoint and --consent" in capsys.readouterr().err

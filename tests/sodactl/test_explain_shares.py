@@ -48,6 +48,27 @@ def test_who_is_whose_guest_where_and_since_when(site: Bench) -> None:
     assert "It was" not in reasons(site, 5)
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_a_host_is_told_of_its_guests_of_the_past(site: Bench, state: str) -> None:
+    past = {"started_s": NOW_S - 80, "ended_s": NOW_S - 70, "why": "its host 5 no longer runs"}
+    site.add(share("over", end="revoked", **past), share("over", guest=8, hosts=[55, 15], end="ended", **past))
+    site.add(share("over", guest=9, end="ended", created_s=SUBMIT_S - 9, **past))
+    site.slurm.queue[0] = record(5, state=state)
+    told = reasons(site, 5)
+    assert "Job 7 was its guest on GPU 1, 2, from " in told
+    assert ": its host 5 no longer runs." in told
+    assert "Job 8" not in told, "of others"
+    assert "Job 9" not in told, "an earlier job had that id"
+
+
+def test_a_guest_that_waits_again_is_one_no_more(site: Bench) -> None:
+    site.add(share("started", started_s=NOW_S - 50))
+    site.slurm.queue[1] = record(7, restarts=1)
+    told = reasons(site, 7)
+    assert "It was a guest on GPU 1, 2 of n1, beside job 5, since " in told
+    assert "and lost that place; it gets its own request back." in told
+
+
 @pytest.mark.parametrize(
     ("phase", "said"),
     [

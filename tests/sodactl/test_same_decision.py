@@ -38,7 +38,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "tiresias-gittins": {"samples_gpu_s": [9, 60.0, 7200.5], "min_run_s": 0, "thresholds_gpu_s": []},
     "srtf": {"min_run_s": float("inf")},
     "srsf": {"min_run_s": 0},
-    "sjf-bsbf": {"jobs_per_gpu": 3, "caution": 0.5, "paper_only": True},
+    "sjf-bsbf": {"jobs_per_gpu": 3, "caution": 0.5},
     "ojpap": {"strategy": "greedy", "order": "paper", "interference": float("inf")},
     "colocation": {"speedup_model": "linear", "limit": 0.5, "mps": False},
     "srsf-share": {"change_s": 5.5},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.sodactl.control.share_objections import find_remedy
 from slurm_soda.sodactl.main import run
 from slurm_soda.sodactl.site_access import CommandContext
 from tests.daemon.fake_slurm import FakeClock
@@ -169,6 +171,19 @@ def test_every_reason_against_has_its_remedy(
     assert f"Not possible: {reason}." in out
 
 
+@pytest.mark.parametrize(
+    ("why", "remedy"),
+    [
+        ("it cannot be a guest: limits of accounting are not known now", "ask again in a minute"),
+        ("it cannot be a guest: nobody can be one now: Prolog=(null): set Prolog=…", "do that; sodad looks again"),
+        ("nobody knows how much they would slow each other down", "counts within a minute: ask again then"),
+        ("nobody knows how long job 2 will run", "counts within a minute: ask again then"),
+    ],
+)
+def test_what_is_known_a_moment_later_is_to_be_asked_again(why: str, remedy: str) -> None:
+    assert remedy in find_remedy(why)
+
+
 def test_all_reasons_are_told_at_once(site: Site) -> None:
     site.slurm.all[2].hints, site.slurm.all[2].user = SILENT, "bob"
     assert {"job 2 has not agreed to share", "a job of another user is there"} <= remedies(
@@ -220,6 +235,62 @@ def test_a_guest_that_cannot_save_its_state_stays(site: Site) -> None:
     assert "names no --soda-checkpoint" in reason
     assert remedy.startswith("scontrol requeue Incomplete 2 sends it back all the same, and it loses 2")
     assert site.wanted() == [("share", 2, [1])]
+
+
+def runs_as_guest(site: Site) -> None:
+    site("share", "2", "--with", "1", "--yes")
+    with site.cycling():
+        pass
+    site.slurm.advance(20)
+    with site.cycling():
+        pass
+    assert (site.slurm.all[2].state, site.slurm.all[2].guest) == ("RUNNING", True)
+
+
+def test_a_guest_goes_by_hand_where_nothing_is_shared_any_more(site: Site) -> None:
+    runs_as_guest(site)
+    site.options = {"sharing": {"partitions": []}}
+    config = site.path / "soda.toml"
+    config.write_text(config.read_text().replace('["main"]', "[]"))
+    with site.cycling():
+        pass
+    assert site.slurm.all[2].state == "RUNNING", "it runs on until somebody says so"
+    assert site("unshare", "2", "--yes", "--json").document["asked"] is True
+    for _ in range(3):
+        with site.cycling():
+            pass
+        site.slurm.advance(5)
+    assert site.slurm.all[2].restarts == 1
+    assert site.slurm.requests()[2] == ("gres/gpu:2", "", "")
+
+
+def test_pools_keep_sodad_from_sending_a_guest_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs_as_guest(site)
+    monkeypatch.setattr("slurm_soda.daemon.sharing.sharing_snapshot.members_of", lambda _: object())
+    assert site("unshare", "2", "--yes", "--json").document["asked"] is True
+    with site.cycling():
+        pass
+    assert "sends no running guest back now: pools are in force" in site("explain", "2").out
+    pools = SimpleNamespace(bases={"main": ()})
+    monkeypatch.setattr("slurm_soda.sodactl.control.unshare.read_table", lambda _: pools)
+    told = site("unshare", "2", "--yes", "--json", status=1).document
+    ((reason, remedy),) = remedies(told).items()
+    assert (told["possible"], reason) == (False, "pools are in force, and sodad sends no running guest back there")
+    assert "scontrol requeue Incomplete 2 sends it back all the same" in remedy
+
+
+def test_a_host_with_a_guest_on_one_gpu_has_another_for_the_next(site: Site) -> None:
+    runs_as_guest(site)
+    site.slurm.submit(3, gpus=2, work_s=60.0, checkpoint="TERM", hints=replace(KIND, iterations=60))
+    site.slurm.submit(4, gpus=3, work_s=60.0, checkpoint="TERM", hints=replace(KIND, iterations=60))
+    site.slurm.submit(5, gpus=1, work_s=60.0, user="bob", checkpoint="TERM", hints=replace(KIND, iterations=60))
+    full = "all 2 places are taken"
+    foreign = remedies(site("share", "5", "--with", "1", "--json", status=1).document)
+    assert "a job of another user is there" in foreign
+    assert full not in foreign, "of one GPU it is not so"
+    assert full in remedies(site("share", "4", "--with", "1", "--json", status=1).document)
+    told = site("share", "3", "--with", "1", "--yes", "--json").document
+    assert (told["place"]["gpus"], told["objections"], told["asked"]) == ([2, 3], [], True)
 
 
 def test_explain_tells_the_arithmetic_of_who_could_share_of_guest_and_of_host(site: Site) -> None:

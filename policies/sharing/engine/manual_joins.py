@@ -153,8 +153,9 @@ class _Seats:
     def _refuse_devices(self, row: int, wanted: Sequence[int]) -> str:
         """Why it gets none of these GPUs."""
         rules, jobs_on = self._occupancy.guest_rules, self._occupancy.jobs_on
-        told = (rules.refuse_device(row, device, jobs_on[device]) for device in wanted)
-        first = next(filter(None, told), "") or rules.refuse(row, wanted, jobs_on.__getitem__)
+        left = self._occupancy.open_devices(row, wanted)
+        told = (rules.refuse_device(row, device, jobs_on[device]) for device in left)
+        first = next(filter(None, told), "") or rules.refuse(row, left, jobs_on.__getitem__)
         return first or "too few GPUs, CPUs or MiB of memory are left for it there"
 
 

@@ -15,15 +15,12 @@ from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
-from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan, mark_unshared
-from slurm_soda.policies.sharing.sjf.gpu_release_times import GpuReleaseTimes
-from slurm_soda.policies.sharing.sjf.long_jobs import LONG_S, LONG_SHARE, expect_quiet_hours
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
-from slurm_soda.policies.sharing.sjf.wait_decisions import WaitDecisions
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
 
@@ -46,29 +43,12 @@ class SharingSjf:
         jobs_per_gpu: most jobs on one GPU.
         caution: slowdowns count as so many of their expected errors worse than known.
         bound_caution: so many, if these are more, where an owner's bound is at stake, as parting costs a restart.
-        paper_only: Algorithm 1 to the letter. Otherwise :data:`SJF_BSBF` joins those first whom joining costs least a
-            GPU, where the paper joins those first who end soonest; and a long job leaves free GPUs to shorter ones that
-            want them.
-        daytime: work comes by day, so long jobs can run when it is quieter: it joins nobody where GPUs of its own are
-            sooner free, and long jobs hold only a part of the GPUs. Not with ``paper_only``, and not while somebody waits
-            since yesterday, or the queue is deep (:func:`.expect_quiet_hours`).
-        long_s, long_share: with ``daytime`` jobs of more run time than this hold at most this part of the GPUs while
-            much shorter ones are there.
     """
 
     name: str
     jobs_per_gpu: int = MAX_JOBS_PER_GPU
     caution: float = 0.0
     bound_caution: float = BOUND_CAUTION
-    paper_only: bool = False
-    daytime: bool = True
-    long_s: float = LONG_S
-    long_share: float = LONG_SHARE
-
-    @property
-    def ours(self) -> bool:
-        """Whether it goes beyond the paper."""
-        return self.name == SJF_BSBF and not self.paper_only
 
     @property
     def starts_only(self) -> Literal[True]:
@@ -95,9 +75,6 @@ class _Pass:
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._interference_view = InterferenceView(snapshot, self._gpu_occupancy)
         self._partner_screen: PartnerScreen | None = None
-        self._usable_gpus = int(np.count_nonzero(snapshot.nodes.usable[self._gpu_occupancy.node]))
-        self._by_day = policy.ours and policy.daytime and self._quieter_hours_come()
-        self._releases = GpuReleaseTimes(self._gpu_occupancy, self._interference_view) if self._by_day else None
         self._devices: dict[int, tuple[int, ...]] = {}
         self._sub_batches: dict[int, int] = {}
         self._decisions: dict[int, SharingDecision] = {}
@@ -106,27 +83,15 @@ class _Pass:
         self._alone = 0
         self._masks: dict[int, BoolColumn] = {}
 
-    def _quieter_hours_come(self) -> bool:
-        """For those who wait for GPUs, and whose run time somebody knows."""
-        jobs = self._snapshot.jobs
-        waits = (self._placing.verdict == JobVerdict.WAIT) & (jobs.gpus > 0) & np.isfinite(jobs.remaining_s)
-        return expect_quiet_hours(jobs.waited_s[waits], self._usable_gpus)
-
     def run(self) -> SharingPlan:
         """Walk the order."""
         jobs, placing = self._snapshot.jobs, self._placing
         score: FloatColumn = jobs.executed_s + jobs.remaining_s
-        waits = self._wait_decisions(score) if self._policy.ours else None
         ranked = rank_rows(jobs, find_rankable_rows(self._snapshot), score, jobs.submit_s)
         rows = placing.candidates(ranked)
         refusals = RefusedShapes()
         for row, code in zip(rows.tolist(), placing.demand.code[rows].tolist(), strict=True):
             shape = placing.demand.shapes[code]
-            if waits is not None and shape.wants_gpus:
-                held_back = waits.decide(row, int(placing.free_capacity.now.gpus.sum()))
-                if held_back is not None:
-                    self._decisions[row] = held_back
-                    continue
             pieces = None if refusals.cover(shape) else placing.free_capacity.now.find(shape)
             if pieces is not None:
                 self._start_alone(row, shape, pieces)
@@ -134,21 +99,7 @@ class _Pass:
                 refusals.add(shape)
                 if shape.wants_gpus:
                     self._join(row, code, shape)
-            if waits is not None and row in self._devices:
-                waits.start(row)
         return self._plan(ranked, score)
-
-    def _wait_decisions(self, run_s: FloatColumn) -> WaitDecisions:
-        policy = self._policy
-        return WaitDecisions(
-            self._snapshot,
-            run_s,
-            self._placing.verdict,
-            self._gpu_occupancy,
-            self._interference_view,
-            long_gpus=policy.long_share * self._usable_gpus if self._by_day else None,
-            long_s=policy.long_s,
-        )
 
     def _start_alone(self, row: int, shape: RequestShape, pieces: Sequence[NodeAllocation]) -> None:
         devices = self._gpu_occupancy.take_empty(pieces)
@@ -212,23 +163,20 @@ class _Pass:
         return int(np.count_nonzero(per_node >= shape.gpus)) >= shape.nodes
 
     def _order(self, row: int, nodes: BoolColumn, partner_screen: PartnerScreen) -> IntColumn:
-        """Groups of devices that a job may join: the first ones first, or those where it gains, best first."""
+        """Groups of devices that a job may join: the first ones first, or those where it gains, best first.
+
+        The paper minimises the average completion time of all jobs and still puts first whom the pair's own mean is least
+        with, that is, who has little left. A running job that is not joined ends as well, though: what joining adds to the
+        sum over all is the pair's completion times less those that both have alone. A gang needs several co-runners, so that
+        counts by the GPUs that each brings; of equal ones, the paper's order.
+        """
         if self._policy.name == SJF_FFS:
             return np.flatnonzero(partner_screen.may_share(row))
-        gpus = int(self._snapshot.jobs.gpus[row])
         together, after, apart = partner_screen.mean_completions_s(row)
-        if self._releases is not None:
-            missing = gpus - int(self._placing.free_capacity.now.gpus[nodes].sum())
-            after = np.minimum(after, apart + self._releases.wait_s(nodes, missing) / 2)
         gains = np.flatnonzero(together < after)
-        if not self._policy.ours:
-            return gains[np.argsort(together[gains], kind="stable")]
-        used = np.minimum(partner_screen.free_capacity(nodes)[gains], gpus)
+        used = np.minimum(partner_screen.free_capacity(nodes)[gains], int(self._snapshot.jobs.gpus[row]))
         cost = (together - apart)[gains] / np.maximum(used, 1)
-        if not self._by_day:
-            return gains[np.argsort(cost, kind="stable")]
-        # Partners that outlast the new job cost the same: then, as in the paper, who ends soonest.
-        return gains[np.lexsort((apart[gains], np.round(cost, _DIGITS)))]
+        return gains[np.lexsort((together[gains], np.round(cost, _DIGITS)))]
 
     def _ranked(self, order: IntColumn, nodes: BoolColumn, partner_screen: PartnerScreen) -> Iterator[int]:
         yield from partner_screen.devices(order, nodes)

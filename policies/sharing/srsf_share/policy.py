@@ -14,6 +14,7 @@ from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.preemption import find_next_preemptible_s, find_preemptible
+from slurm_soda.policies.engine.run_time_estimates import expect_remaining_s, find_next_guess_s
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
@@ -96,7 +97,8 @@ class _Round:
         self._runs: BoolColumn = jobs.state == JobState.RUNNING
         fixed: BoolColumn = self._runs & ~find_preemptible(snapshot, policy.min_run_s)
         self._fixed = fix_hosts(self._gpu_occupancy.guest_rules, fixed, self._gpu_occupancy.jobs_on)
-        self._score: FloatColumn = jobs.gpus * jobs.remaining_s
+        self._remaining_s = expect_remaining_s(jobs)
+        self._score: FloatColumn = jobs.gpus * self._remaining_s
         self._slot_placement = PairSlotPlacement(self._placing, snapshot, self._gpu_occupancy, self._fixed)
         self._weight: FloatColumn = np.ones(len(jobs))
 
@@ -203,9 +205,8 @@ class _Round:
             for row, one in zip(rows.tolist(), consents, strict=True)
         ]
         runs = self._runs[rows]
-        remaining_s = self._snapshot.jobs.remaining_s[rows]
         change_s = self._policy.change_s
-        lasting_s = np.where(np.isfinite(remaining_s), np.maximum(remaining_s, change_s), np.inf)
+        lasting_s = np.maximum(self._remaining_s[rows], change_s)
         cost = weight[rows] * change_s / lasting_s if change_s else np.zeros(len(rows))
         return PairMatchingInput(
             weight=weight[rows],
@@ -256,7 +257,8 @@ class _Round:
             pieces = slot_placement.place_cpu_job(row)
             if pieces is not None:
                 placing.record(row, JobPlacement(pieces, at_once=True))
-        next_event_s = find_next_preemptible_s(snapshot, placing.verdict, self._policy.min_run_s)
+        ripe_s = find_next_preemptible_s(snapshot, placing.verdict, self._policy.min_run_s)
+        next_event_s = min(ripe_s, find_next_guess_s(snapshot, placing.verdict))
         # What was put off to the next decision comes up there only if this one changes something.
         changes = bool(leaving) or any(claim.at_once for claim in slot_placement.claims.values())
         plan = build_plan(

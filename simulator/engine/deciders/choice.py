@@ -75,7 +75,7 @@ def choose_decider(
     if engine == SHARING_ENGINE:
         raise SimulatorError("engine sharing cannot be had here: nobody says what jobs do to each other on one GPU")
     spread = placement == "spread"
-    ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
+    ranking = _find_ranking(policy, workload)
     by_events = isinstance(policy, EventPolicy) and engine != GPU_COUNT_ENGINE and not spread
     countable = not adjusted and (spread or not speeds) and only_gpu_count_matters(workload, cluster)
     steady = not costs.checkpoint_s and not cluster.failures
@@ -110,6 +110,14 @@ def choose_decider(
         session = UniformGpuSession(ranking, cluster.total_gpus)
         return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)
     return ChosenDecider(RankedNodeDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)
+
+
+def _find_ranking(policy: Policy, workload: Workload) -> Ranking | None:
+    """The policy's order over single jobs, where it is right for this workload."""
+    ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
+    if ranking is None or not ranking.rules.true_run_times:
+        return ranking
+    return ranking if np.array_equal(workload.expected_s, workload.run_s) else None
 
 
 def _preempts(ranking: Ranking | None) -> bool:

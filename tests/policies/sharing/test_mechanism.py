@@ -31,7 +31,7 @@ from tests.simulator.sharing.players import plan_of
 ALIKE = Table(else_xi=1.1)
 NODES = NodeTable.uniform(2, 4, cpus=16)
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "sjf-bsbf": {"daytime": False}, "srsf-share": {"min_run_s": 60.0}, "ojpap": {"min_run_s": 60.0, "interference": 0.1},
+    "srsf-share": {"min_run_s": 60.0}, "ojpap": {"min_run_s": 60.0, "interference": 0.1},
     "ojpp": {"interference": 0.6},
 }  # fmt: skip
 on_some_worlds = settings(max_examples=examples(400), deadline=None)

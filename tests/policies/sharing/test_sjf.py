@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.engine.placement import NodeAllocation
-from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.engine.plan_check import SharingPlanError, check_sharing_plan
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.sjf.long_jobs import OVERNIGHT_S
 from slurm_soda.policies.sharing.sjf.policy import SJF_BSBF, SJF_FFS, SharingSjf
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
@@ -88,91 +86,29 @@ def test_shares_what_it_can_before_it_takes_free_gpus() -> None:
 
 
 def test_several_partners_and_parts_of_them() -> None:
-    """The paper takes GPUs of whoever ends soonest first; one partner instead of two delays fewer jobs."""
+    """Joining both would delay both: job 1 has enough GPUs for it alone."""
     jobs = [on(1, 900.0, 0, 1, 2), on(2, 800.0, 3), job(3, 50.0, 3)]
-    snapshot = scene(jobs, NodeTable.uniform(1, 4), MILD)
-    plan = decide(snapshot, paper_only=True)
-    assert plan.devices[3] == (0, 1, 3)
-    assert plan.decisions[3].alone_s == pytest.approx((50.0, 900.0, 800.0))
-    assert decide(snapshot).devices[3] == (0, 1, 2)
+    plan = decide(scene(jobs, NodeTable.uniform(1, 4), MILD))
+    assert plan.devices[3] == (0, 1, 2)
+    larger = decide(scene([*jobs[:2], job(3, 50.0, 4)], NodeTable.uniform(1, 4), MILD))
+    assert larger.devices[3] == (0, 1, 2, 3)
+    assert larger.decisions[3].alone_s == pytest.approx((50.0, 900.0, 800.0))
 
 
-def test_a_long_job_leaves_free_gpus_to_short_ones_in_want() -> None:
-    """Jobs 1 to 4 share two GPUs though they want one each, so the last free one is not for an hour."""
-    harsh = Table(else_xi=3.0)
-    short = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1)]
-    snapshot = scene([*short, job(5, 3600.0)], NodeTable.uniform(1, 3), harsh)
-    assert not decide(snapshot).devices
-    assert decide(snapshot, paper_only=True).devices == {5: (2,)}
-    # Each of them is without two thirds of its speed.
-    for waited_s, devices in ((2399.0, {}), (2401.0, {5: (2,)})):
-        waits = scene([*short, job(5, 3600.0, waited_s=waited_s)], NodeTable.uniform(1, 3), harsh)
-        assert decide(waits).devices == devices
-    for others, nodes, known, run_s in (
-        (short, NodeTable.uniform(1, 7), harsh, 3600.0),  # room for all
-        (short, NodeTable.uniform(1, 3), harsh, 15.0),  # no longer than they are
-        (short, NodeTable.uniform(1, 3), MILD, 3600.0),  # they hardly slow each other down
-        (short[:2], NodeTable.uniform(1, 3), harsh, 3600.0),  # they lose less together than it would
-    ):
-        assert 5 in decide(scene([*others, job(5, run_s)], nodes, known)).devices
+def test_joins_where_all_jobs_together_end_soonest() -> None:
+    """The paper would take GPU 0, as the pair there ends first; but job 1 ends late by that, and job 2 hardly does."""
+    known = Table({("new", "loud"): (1.3, 1.9), ("new", "calm"): (1.3, 1.05)})
+    jobs = [on(1, 200.0, 0, model="loud"), on(2, 900.0, 1, model="calm"), job(3, 100.0, model="new")]
+    snapshot = scene(jobs, NodeTable.uniform(1, 2), known)
+    assert decide(snapshot).devices == {3: (1,)}
+    alone = decide(scene([jobs[0], jobs[2]], NodeTable.uniform(1, 1), known))
+    assert alone.devices == {3: (0,)}, "it would gain there as well"
 
 
-def test_joins_nobody_where_gpus_of_its_own_are_sooner_free() -> None:
-    """The paper compares with waiting for the partner, 900 s; but GPU 1 is free in 10 s."""
-    jobs = [on(1, 900.0, 0), on(2, 10.0, 1, shares=False), job(3, 300.0)]
-    snapshot = scene(jobs, NodeTable.uniform(1, 2), MILD)
-    assert decide(snapshot, paper_only=True).devices == {3: (0,)}
-    assert decide(snapshot, daytime=False).devices == {3: (0,)}
-    assert not decide(snapshot).devices
-    later = scene([jobs[0], on(2, 800.0, 1, shares=False), jobs[2]], NodeTable.uniform(1, 2), MILD)
-    assert decide(later).devices == {3: (0,)}
-
-
-def test_long_jobs_hold_a_third_while_much_shorter_ones_are_there() -> None:
-    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
-    snapshot = scene(jobs, NodeTable.uniform(1, 6), MILD)
-    assert list(decide(snapshot).devices) == [3]
-    for settings in ({"long_share": 1.0}, {"long_s": 9600.0}, {"paper_only": True}, {"daytime": False}):
-        assert list(decide(snapshot, **settings).devices) == [3, 4]
-    assert list(decide(scene(jobs[1:], NodeTable.uniform(1, 6), MILD)).devices) == [3, 4]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "waited_s", "waits"),
-    [
-        (6, OVERNIGHT_S, True), (6, OVERNIGHT_S + 1.0, False), (0, 1e6, True),
-        (7, 1e6, True),  # more than there is: nobody knows what it waits for
-    ],
-)  # fmt: skip
-def test_nobody_waits_for_a_quieter_hour_where_somebody_waits_since_yesterday(
-    gpus: int, waited_s: float, waits: bool
-) -> None:
-    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
-    there = job(5, 1e5, gpus, waited_s=waited_s)
-    assert (4 not in decide(scene([*jobs, there], NodeTable.uniform(1, 6), MILD)).devices) is waits
-
-
-def test_tells_why_a_job_that_fits_waits() -> None:
-    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0, waited_s=500.0)]
-    told = decide(scene(jobs, NodeTable.uniform(1, 6), MILD)).decisions[4]
-    assert not told.share
-    assert explain_sharing(told).sentences == (
-        "Alone it takes 9,500 s.",
-        "So: it waits for a quieter hour: long jobs hold 2 GPUs, and may hold 2 while much shorter ones are there; for at "
-        "most 9,000 s more.",
-    )
-    jobs = [on(1, 10.0, 0), on(2, 20.0, 0), on(3, 10.0, 1), on(4, 20.0, 1), job(5, 9000.0, waited_s=500.0)]
-    told = decide(scene(jobs, NodeTable.uniform(1, 3), Table(else_xi=3.0)), daytime=False).decisions[5]
-    assert explain_sharing(told).sentences[1] == (
-        "So: it leaves GPUs that are free to jobs of less than half its run time, who want 4; for at most 11,500 s more."
-    )
-
-
-def test_nobody_waits_for_a_quieter_hour_in_a_deep_queue() -> None:
-    jobs = [on(1, 60.0, 0), on(2, 9000.0, 1), job(3, 9000.0), job(4, 9500.0)]
-    for more, waits in ((4, True), (5, False)):
-        there = [job(5 + number, 1e5, 6) for number in range(more)]
-        assert (4 not in decide(scene([*jobs, *there], NodeTable.uniform(1, 6), MILD)).devices) is waits
+def test_of_equal_costs_whoever_ends_soonest_is_joined() -> None:
+    """Both outlast the new job, so both lose the same seconds."""
+    jobs = [on(1, 900.0, 0), on(2, 800.0, 1), job(3, 50.0)]
+    assert decide(scene(jobs, NodeTable.uniform(1, 2), MILD)).devices == {3: (1,)}
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, None), (2, None), (3, (0,))])

@@ -206,7 +206,7 @@ def test_a_speed_is_positive(ratio: float) -> None:
         ("sjf", [3, 1, NAN], [(0, 0, 10), (1, 10, 15), (2, 15, 16)]),
         ("sjf", [1, 1, 0.5], [(0, 0, 10), (1, 11, 16), (2, 10, 11)]),
         ("srtf", [100, 4, NAN], [(0, 0, 2), (0, 7, 15), (1, 2, 7), (2, 15, 16)]),
-        ("srtf", [1, 4, 3], [(0, 0, 10), (1, 11, 16), (2, 10, 11)]),
+        ("srtf", [1, 4, 3], [(0, 0, 2), (0, 8, 16), (1, 2, 7), (2, 7, 8)]),
         ("srsf", [NAN, 4, 3], [(0, 0, 2), (0, 8, 16), (1, 2, 7), (2, 7, 8)]),
         ("srsf", [NAN, NAN, NAN], [(0, 0, 10), (1, 10, 15), (2, 15, 16)]),
     ],
@@ -216,6 +216,10 @@ def test_policies_believe_what_they_are_told_and_the_clock_does_not(
 ) -> None:
     rows = [job(0, 10), job(2, 5), job(3, 1)]
     workload = Workload.build("told", [{**row, "expected_s": told} for row, told in zip(rows, told_s, strict=True)])
+    if name != "sjf" and engine != "snapshot":  # their order by events holds for the truth only
+        with pytest.raises(SimulatorError, match="needs whole snapshots"):
+            simulate(workload, ONE, policy(name), engine=engine)
+        return
     outcome = simulate(workload, ONE, policy(name), engine=engine)
     assert history(outcome) == expected
 

@@ -56,8 +56,8 @@ def checked(
 def test_a_site_that_may_share() -> None:
     lines = checked()
     assert list(lines) == [
-        "Slurm", "GRES", "accounting", "devices", "prolog time limit", "Extra", "device access", "partitions", "memory",
-        "node settings", "prolog/epilog", "guard",
+        "Slurm", "GRES", "accounting", "devices", "prolog time limit", "device access", "partitions", "memory",
+        "node settings", "prolog/epilog", "guard", "Extra",
     ]  # fmt: skip
     assert {name: one.state for name, one in lines.items()} == dict.fromkeys(lines, "ok")
 
