@@ -36,7 +36,7 @@ class PolicySettings(_Section):
 
     name: str = "tiresias-las"
     parameters: dict[str, Any] = Field(default_factory=dict)
-    bands: Literal["off", "qos", "fairshare"] = "fairshare"
+    bands: Literal["off", "qos", "fairshare"] = "off"
     """Classes of Slurm's own priority inside which the policy orders jobs: no job delays one of a better class."""
 
 

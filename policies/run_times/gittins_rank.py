@@ -17,10 +17,9 @@ from functools import lru_cache
 import numpy as np
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, STEP_RATIO
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, MIDDLES_S, locate_in_bins
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
-_MIDDLES_S: FloatColumn = np.sqrt(np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO) * EDGES_S[1:])
 _UNIFORM: FloatColumn = np.full(BINS, 1.0 / BINS)
 
 
@@ -60,7 +59,7 @@ def _curve_of(expected: ExpectedRunTimes, number: int, cost_s: float) -> FloatCo
 def _cached_curve(raw: bytes, cost_s: float) -> FloatColumn:
     probability = np.frombuffer(raw)
     past = np.concatenate(([0.0], np.cumsum(probability)))
-    work = np.concatenate(([0.0], np.cumsum(probability * _MIDDLES_S)))
+    work = np.concatenate(([0.0], np.cumsum(probability * MIDDLES_S)))
     alive = np.maximum(past[-1] - past, 0.0)
     ending = past[None, 1:] - past[:-1, None]
     spent = work[None, 1:] - work[:-1, None] - EDGES_S[:-1, None] * ending
@@ -74,8 +73,6 @@ def _cached_curve(raw: bytes, cost_s: float) -> FloatColumn:
 
 
 def _interpolate(curves: FloatColumn, of_row: IntColumn, worked_s: FloatColumn) -> FloatColumn:
-    worked = np.maximum(worked_s, 0.0)
-    at = np.clip(np.searchsorted(EDGES_S, worked, side="right") - 1, 0, BINS - 1)
-    share = np.minimum((worked - EDGES_S[at]) / (EDGES_S[at + 1] - EDGES_S[at]), 1.0)
+    at, share = locate_in_bins(np.maximum(worked_s, 0.0))
     found: FloatColumn = curves[of_row, at] * (1 - share) + curves[of_row, at + 1] * share
     return np.maximum(found, 1.0)

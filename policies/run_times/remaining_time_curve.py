@@ -23,7 +23,7 @@ EDGES_S: FloatColumn = np.concatenate(
 )
 """Bin ``i`` is ``EDGES_S[i]`` up to ``EDGES_S[i + 1]``: logarithmic from 1 s to a year, what is shorter is the first one."""
 BINS = len(EDGES_S) - 1
-_MIDDLES_S: FloatColumn = np.sqrt(np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO) * EDGES_S[1:])
+MIDDLES_S: FloatColumn = np.sqrt(np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO) * EDGES_S[1:])
 _LATER = np.triu(np.ones((BINS, BINS)))
 """Bins that a job may still end in, by the bin that it has reached."""
 
@@ -32,6 +32,12 @@ def find_bins(run_s: FloatColumn) -> IntColumn:
     """Bins of run times; what is longer than a year belongs to the last one."""
     found: IntColumn = np.clip(np.searchsorted(EDGES_S, run_s, side="right") - 1, 0, BINS - 1)
     return found
+
+
+def locate_in_bins(attained_s: FloatColumn) -> tuple[IntColumn, FloatColumn]:
+    """The bin that each of these times has reached, and how much of it lies behind: from 0 to 1, and 1 beyond the last."""
+    at = find_bins(attained_s)
+    return at, np.minimum((attained_s - EDGES_S[at]) / (EDGES_S[at + 1] - EDGES_S[at]), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class RemainingTimeCurve:
         # Whoever ran for a year may well run for another one.
         total = np.maximum.accumulate(np.append(total, 2 * EDGES_S[-1]))
         weights = _LATER * probability
-        distance = (weights * np.abs(_MIDDLES_S - total[:-1, None])).sum(axis=1) / weights.sum(axis=1)
+        distance = (weights * np.abs(MIDDLES_S - total[:-1, None])).sum(axis=1) / weights.sum(axis=1)
         return cls(total, np.append(distance, EDGES_S[-1]))
 
     def remaining(self, attained_s: float) -> Estimate:
@@ -80,8 +86,7 @@ def interpolate_remaining_s(
     that runs has not ended.
     """
     attained = np.maximum(attained_s, 0.0)
-    at = np.clip(np.searchsorted(EDGES_S, attained, side="right") - 1, 0, BINS - 1)
-    share = np.minimum((attained - EDGES_S[at]) / (EDGES_S[at + 1] - EDGES_S[at]), 1.0)
+    at, share = locate_in_bins(attained)
     rows = np.arange(len(attained))
     total = total_s[rows, at] * (1 - share) + total_s[rows, at + 1] * share
     error = error_s[rows, at] * (1 - share) + error_s[rows, at + 1] * share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,8 +75,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[SharingSnapshot]:
     found: list[SharingSnapshot] = []
     fill = SharingSnapshotReader.fill
 
-    def noting(self: SharingSnapshotReader, *arguments: object) -> object:
-        snapshot = fill(self, *arguments)  # type: ignore[arg-type]
+    def noting(self: SharingSnapshotReader, *arguments: Any, **more: Any) -> object:
+        snapshot = fill(self, *arguments, **more)
         assert isinstance(snapshot, SharingSnapshot)
         found.append(snapshot)
         return snapshot

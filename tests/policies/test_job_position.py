@@ -55,7 +55,7 @@ SAID: list[tuple[str, int, str]] = [
      "Position 5 in line. It waits: it does not fit beside the jobs before it."),
     ("kelp-fifo", 5, "Jobs without GPUs go by submit time, in a line of their own. Position 5 in line. It waits: it "
      "does not fit beside the jobs before it."),
-    ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is unknown, so it goes last. Position 4 in "
+    ("srsf", 4, "Jobs go by remaining_gpu_s, the smallest first; of this job it is 2,400. Position 5 in "
      "line. It waits: it does not fit beside the jobs before it."),
 ]  # fmt: skip
 

@@ -296,3 +296,20 @@ def test_a_shell_that_is_killed_begins_again(node: Node, part: str) -> None:
     node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "10"})
     assert "gpus.10" not in node.records()
     assert not left.read_text()
+
+
+def test_a_group_that_slurm_left_behind_without_processes_keeps_nobody_waiting(node: Node) -> None:
+    group = node.shares.parents[1] / "cgroup/freezer/slurm_n1/uid_1000/job_11"
+    for name in (".", "step_batch"):
+        (group / name).mkdir(parents=True, exist_ok=True)
+        (group / name / "cgroup.procs").write_text("")
+    node.starts(10, "0,1")
+    (node.shares / "guest.11").write_text("uid=1000\nhosts=10\ngpus=1\nown=\nend\n")
+    left = {**EPILOG_ENV, "SLURM_JOB_ID": "11", "SLURM_JOB_UID": "1000"}
+    left.pop("SLURM_JOB_GPUS", None)
+    (group / "step_batch/cgroup.procs").write_text("999999\n")
+    assert "it cannot be killed: its GPUs stay taken" in node.run("epilog", left)
+    assert "guest.11" in node.records()
+    (group / "step_batch/cgroup.procs").write_text("")
+    node.run("epilog", left)
+    assert "guest.11" not in node.records()

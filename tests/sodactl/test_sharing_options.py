@@ -58,7 +58,7 @@ def test_the_table_tells_of_sharing_where_somebody_did(
     assert run(["compare", *files, "--policy", "sjf"]) == 0
     head, *lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
     assert "GPUs shared" in head
-    assert [line.split()[0] for line in lines] == ["sjf-ffs", "sjf"]
+    assert [line.split()[0] for line in lines] == ["sjf-ffs", "sjf", "multifactor"]
     assert "86 %" in lines[0]
     assert run(["compare", *files[:-1], "fifo", "--policy", "sjf"]) == 0
     assert "GPUs shared" not in capsys.readouterr().out

@@ -72,19 +72,6 @@ def test_a_job_that_moves_is_not_told_that_it_makes_way(simulate: Any, tmp_path:
     assert any("It stops, to start again on other GPUs." in text for text in texts)
 
 
-def test_a_long_job_that_leaves_a_free_gpu_to_shorter_ones_says_so(simulate: Any, tmp_path: Path) -> None:
-    short, long = "short,1,0,100,vgg11,60,5", "long,1,10,100,vgg16,9000,5"
-    (tmp_path / "jobs.csv").write_text("\n".join([TRACE.splitlines()[0], short, long, ""]))
-    text = simulate("--policy", "sjf-bsbf", "--pair-slowdown", "1.3", "--explain", "long")[0]
-    assert "at 10 s: It waits. 9,000 s are expected" in text
-    assert (
-        "quieter hour: long jobs hold 0 GPUs, and may hold 0 while much shorter ones are there; for at most 9,000 s"
-        in text
-    )
-    assert "does not fit" not in text
-    assert "at 60 s: It fits and shall start now" in text
-
-
 def test_a_policy_with_bounds_tells_whom_a_job_meets_by_the_names_of_the_trace(simulate: Any) -> None:
     options = ("--policy", "ojpp", "--set", "balance=0.2", "--pair-slowdown", "1.15", "--explain", "second")
     told = json.loads(simulate(*options, "--json")[0])["explained"]

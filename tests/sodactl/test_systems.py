@@ -45,8 +45,8 @@ def test_a_system_is_its_policy_with_its_rules(capsys: pytest.CaptureFixture[str
 def test_systems_are_compared_with_each_other_and_with_policies(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("compare", *MONTH, "--system", "kelp-fifo", "--system", "coda", "--policy", "fifo-skip", "--workers", "1")
     found = document(capsys, *words, "--set", "coda.max_aborts=2")
-    assert [row["policy"] for row in found["policies"]] == ["kelp-fifo", "coda", "fifo-skip"]
-    fifo, coda, plain = found["policies"]
+    assert [row["policy"] for row in found["policies"]] == ["kelp-fifo", "coda", "fifo-skip", "multifactor"]
+    fifo, coda, plain, _ = found["policies"]
     assert coda["gpu_busy_ratio"] > fifo["gpu_busy_ratio"] + 0.05
     assert coda["avg_gpu_jct_s"] < fifo["avg_gpu_jct_s"]
     assert plain["gpu_busy_ratio"] == pytest.approx(fifo["gpu_busy_ratio"], abs=0.05)

@@ -148,7 +148,7 @@ class SharingRound:
         claims = self._placing.claims
         at_once = {row: occupancy.take_empty(claim.pieces) for row, claim in claims.items() if claim.at_once}
         later = {row: self._take_vacated(claim.pieces, vacated) for row, claim in claims.items() if not claim.at_once}
-        self._devices = {row: (at_once | later)[row] for row in claims}
+        self._devices = {row: at_once[row] if claim.at_once else later[row] for row, claim in claims.items()}
 
     def _take_vacated(self, pieces: Sequence[NodeAllocation], vacated: dict[int, list[int]]) -> tuple[int, ...]:
         """GPUs that others leave, and free ones where these are too few."""

@@ -34,7 +34,7 @@ class SharedSlots:
             if len(mine) > 1
             or (mine != {row} and any(len(jobs_on[device]) == 1 for device in snapshot.devices.of(row).tolist()))
         }
-        self.entangled = sorted(row for one in mixed for row in beside[one])
+        self.entangled = {row for one in mixed for row in beside[one]}
         self.guests: dict[int, list[int]] = {}
         for row, mine in hosts.items():
             if row not in self.entangled and mine != {row}:
@@ -53,7 +53,7 @@ class SharedSlots:
         for host, mine in self.guests.items():
             found[host] &= hosts_too and bool(reclaimable[mine].all())
             found[mine] = False
-        found[self.entangled] = False
+        found[list(self.entangled)] = False
         return found
 
     def sum_over_slot(self, price_s: FloatColumn) -> FloatColumn:
