@@ -142,8 +142,8 @@ class JobTable:
     attained_gpu_s: FloatColumn
     """Attained service: GPUs x ``executed_s`` (Tiresias, Section 3.2.2)."""
     waited_s: FloatColumn
-    """Time spent eligible but not running since submission, the last run's end or the last promotion; of a running job,
-    until it started."""
+    """Time spent eligible but not running since submission, the last run's end or the last promotion, and since it was last
+    held or up against a limit; of a running job, until it started."""
     preemptible: BoolColumn
     """The job said that it can checkpoint, so it may be requeued."""
     preemptions: IntColumn

@@ -64,7 +64,10 @@ _OVERDUE = (
     " longest wait first; jobs that can be requeued make way for them, and others start on nodes that are kept for them only"
     " if they end in time."
 )
-_PROTECTED = " It had waited for so long that it is not preempted before it has run for as long."
+_PROTECTED = (
+    " It had waited for so long before it started that it is not preempted yet: not before it has run for a part of the limit"
+    " on waits (an hour for a day), and for ten minutes at least."
+)
 
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
 

@@ -1,7 +1,7 @@
 """Which jobs are overdue, and in which order.
 
-A job is *overdue* once it has waited for the passing limit W, and then until it has run for a part of W or has ended. So
-what was won by waiting is not lost at once, and overdue jobs do not preempt each other again and again.
+A job is *overdue* once it has waited for the passing limit W, and then until its sure run is over or it has ended. So what
+was won by waiting is not lost at once, and overdue jobs do not preempt each other again and again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,19 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColum
 DEFAULT_PASSING_LIMIT_S = 86_400.0
 """W for sodad and for simulations (docs/policies/waiting.md says why)."""
 
-SURE_RUN_RATIO = 1 / 24
-"""For so much of the limit a job that started overdue is not preempted: an hour for a day of waiting. That is long against a
-restart, and short enough not to keep others waiting (docs/policies/waiting.md)."""
+_SURE_RUN_RATIO, _SURE_RUN_S = 1 / 24, 600.0
 
 ROUNDING_S = 1e-3
 """By so much a sum of times may miss the limit that it reaches on paper."""
+
+
+def find_sure_run_s(passing_limit_s: float) -> float:
+    """For so long a job that started overdue is not preempted: an hour for a day of waiting, and never less than 10 minutes.
+
+    That is long against a restart, however short the limit is, and short enough not to keep others waiting
+    (docs/policies/waiting.md).
+    """
+    return max(_SURE_RUN_RATIO * passing_limit_s, _SURE_RUN_S)
 
 
 def mark_overdue(snapshot: ClusterSnapshot, passing_limit_s: float) -> ClusterSnapshot:
@@ -37,7 +44,7 @@ def mark_overdue(snapshot: ClusterSnapshot, passing_limit_s: float) -> ClusterSn
     if len(jobs.nice) and waits.any():
         long = long & (~waits | (jobs.nice <= max(int(jobs.nice[waits].min()), 0)))
     ran_s = snapshot.now_s - jobs.start_s
-    runs = (jobs.state == JobState.RUNNING) & (ran_s < SURE_RUN_RATIO * passing_limit_s - ROUNDING_S)
+    runs = (jobs.state == JobState.RUNNING) & (ran_s < find_sure_run_s(passing_limit_s) - ROUNDING_S)
     return replace(snapshot, jobs=jobs.with_columns(overdue=long & (waits | runs)), passing_limit_s=passing_limit_s)
 
 
@@ -69,6 +76,7 @@ def find_next_overdue_s(snapshot: ClusterSnapshot) -> float:
         return limit_s
     waits = jobs.state == JobState.PENDING
     becomes_s: FloatColumn = snapshot.now_s + limit_s - jobs.waited_s[waits & ~jobs.overdue]
-    ceases_s = jobs.start_s[find_protected(snapshot) & bool((waits & jobs.overdue).any())] + SURE_RUN_RATIO * limit_s
+    protected = find_protected(snapshot) & bool((waits & jobs.overdue).any())
+    ceases_s = jobs.start_s[protected] + find_sure_run_s(limit_s)
     later = np.concatenate((becomes_s, ceases_s))
     return float(later[later > snapshot.now_s].min(initial=np.inf))

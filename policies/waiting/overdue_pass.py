@@ -10,14 +10,14 @@ import numpy as np
 from slurm_soda.policies.engine.allocations import PreemptibleAllocations
 from slurm_soda.policies.engine.demand import RequestShape, group_snapshot_requests
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
-from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
 from slurm_soda.policies.engine.placement_pass import find_too_large
 from slurm_soda.policies.engine.run_time_estimates import UNKNOWN_RUN_S
 from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.policies.waiting.gpu_groups import list_holders
 from slurm_soda.policies.waiting.kept_places import FutureCapacity, Stay
-from slurm_soda.policies.waiting.overdue import SURE_RUN_RATIO, find_protected, order_overdue
+from slurm_soda.policies.waiting.overdue import find_protected, find_sure_run_s, order_overdue
 
 KEPT_AT_MOST = 4
 """For so many jobs of a partition places are kept on certain nodes; each costs a search. Where more are overdue and find no
@@ -53,7 +53,7 @@ class OverduePass:
         """
         jobs = snapshot.jobs
         self._snapshot, self._rank_running, self._preempts = snapshot, rank_running, preempts
-        self._sure_run_s = SURE_RUN_RATIO * snapshot.passing_limit_s
+        self._sure_run_s = find_sure_run_s(snapshot.passing_limit_s)
         self.demand = group_snapshot_requests(snapshot)
         self.free = FreeCapacity(snapshot)
         self.stays = find_stays_s(snapshot)
@@ -86,9 +86,7 @@ class OverduePass:
         """
         rows, shapes = order_overdue(self._snapshot), self.demand.shapes
         codes = self.demand.code[rows]
-        distinct = np.unique(codes).tolist()
-        too_large = find_too_large([shapes[code] for code in distinct], self._snapshot.nodes)
-        hopeless = {code for code, flag in zip(distinct, too_large.tolist(), strict=True) if flag}
+        hopeless = self._find_hopeless(np.unique(codes).tolist())
         kept: Counter[int] = Counter()
         refused: dict[tuple[int, bool, bool], float] = {}
         for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
@@ -106,6 +104,19 @@ class OverduePass:
                 kept[shape.partition] += 1
             else:
                 self.unplaced.setdefault((_nodes_key(shape), may), (row, self.mask(shape)))
+
+    def _find_hopeless(self, codes: list[int]) -> set[int]:
+        """Requests that the nodes could not serve if nobody else were there: such a job keeps nothing from anybody.
+
+        Nodes that are down do not count: nobody can say when they come back, and others may have the rest until then.
+        """
+        nodes = self._snapshot.nodes
+        shapes = [self.demand.shapes[code] for code in codes]
+        found = {code for code, flag in zip(codes, find_too_large(shapes, nodes).tolist(), strict=True) if flag}
+        if not nodes.usable.all():
+            whole = FreeNodes(self.free.classes, nodes.gpus, nodes.cpus, nodes.memory_mib)
+            found |= {code for code, shape in zip(codes, shapes, strict=True) if whole.find(shape) is None}
+        return found
 
     def stay(self, row: int) -> Stay:
         """How long a waiting job would stay if it started now."""

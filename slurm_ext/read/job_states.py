@@ -81,3 +81,12 @@ def policy_state(state: str, reason: str, *, may_act: bool = True, begin_is_ours
         return live
     eligible = waits_for_resources(reason) or (begin_is_ours and reason == "BeginTime")
     return JobState.PENDING if eligible and may_act else JobState.BLOCKED
+
+
+def is_kept_back(state: str, reason: str) -> bool:
+    """Whether a live job does not wait for resources or its turn, but for somebody's leave: it is held, depends on another
+    one, has come up against a limit, or Slurm knows what.
+
+    A begin time does not count, as Slurm tells by the eligible time how long that takes; nor does a requeue's delay.
+    """
+    return policy_state(state, reason) is JobState.BLOCKED and reason != "BeginTime"

@@ -42,8 +42,8 @@ class JobRunHistory:
     run_since_s: float = NEVER
     """Service of the present run before this instant is forgiven (a promotion fell into it)."""
     waiting_since_s: float = NEVER
-    """When the present wait began, or of a running job the one before its run: the last run's end or the last promotion;
-    NaN: at submission."""
+    """When the present wait for resources began, or of a running job the one before its run: the last run's end, the last
+    promotion, or when it was last held or up against a limit; NaN: at submission, or when it became eligible."""
     preemptions: int = 0
     submit_s: float = NEVER
     """First submission; a requeue gives the job a new submit time in Slurm."""

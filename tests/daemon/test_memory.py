@@ -160,6 +160,32 @@ def test_a_restarted_daemon_goes_on_where_the_last_one_was(store: Store) -> None
     ]
 
 
+@pytest.mark.parametrize("reason", ["JobHeldUser", "Dependency", "QOSMaxJobsPerUserLimit", "AssocGrpGRES"])
+def test_a_job_that_is_kept_back_waits_from_when_it_no_longer_is(store: Store, reason: str) -> None:
+    job_cache, waits = JobCache(store), record(reason="Resources")
+    job_cache.observe([waits], 1000.0)
+    assert 1 not in job_cache.past(), "Slurm knows since when it waits"
+    job_cache.observe([record(reason=reason)], 2000.0)
+    job_cache.observe([waits], 90_000.0)
+    assert job_cache.past()[1].waiting_since_s == 90_000.0
+    write(job_cache, store)
+    job_cache.observe([record(reason="Priority")], 90_100.0)
+    assert job_cache.past()[1].waiting_since_s == 90_000.0, "from place to place in the queue it waits on"
+    job_cache.observe([record(state="RUNNING", start_s=90_200.0)], 90_201.0)
+    assert job_cache.past()[1].waiting_since_s == 90_000.0, "so long it has waited for this run"
+    again = JobCache(store)
+    again.observe([waits], 90_300.0)
+    assert again.past()[1].waiting_since_s == 90_000.0, "the store remembers"
+
+
+def test_a_requeue_delays_no_wait(store: Store) -> None:
+    job_cache = JobCache(store)
+    job_cache.observe([RUNS], 1011.0)
+    job_cache.observe([record(restarts=1, submit_s=1060.0, reason="BeginTime")], 1062.0)
+    job_cache.observe([record(restarts=1, submit_s=1060.0, eligible_s=1181.0, reason="Resources")], 1185.0)
+    assert job_cache.past()[1].waiting_since_s == 1060.0
+
+
 def test_a_reused_job_id_is_another_job(store: Store) -> None:
     job_cache = JobCache(store)
     job_cache.observe([ENDED], 1131.0)

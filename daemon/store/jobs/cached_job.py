@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from slurm_soda.policies.snapshot import NEVER, JobState
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
+from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, is_kept_back, policy_state
 from slurm_soda.slurm_ext.read.snapshot import JobRunHistory
 
 
@@ -94,7 +94,7 @@ class CachedJob:
     def _waiting_since_s(self) -> float | None:
         """When the present wait began; of a running job, the one before."""
         ends = [run.end_s for run in self.runs.values() if run.end_s is not None]
-        return max(ends, default=None) if self.waited_since_s is None else self.waited_since_s
+        return max(ends if self.waited_since_s is None else [*ends, self.waited_since_s], default=None)
 
     def promote(self, at_s: float) -> None:
         """Forgive service and waiting so far (Tiresias, Section 3.2.3)."""
@@ -157,6 +157,7 @@ def update_from_record(job: CachedJob, record: SlurmJob, now_s: float, looked_s:
     """Take in what Slurm shows of a job now; ``looked_s`` is when it was looked at before."""
     if job.state == "RUNNING":
         job.ran_until_s = looked_s
+    was_kept_back = _is_kept_back(job.record)
     job.record, job.seen, job.state, job.dirty = record, record_fingerprint(record), record.state, True
     job.restart = max(job.restart, record.restarts)
     if record.state in ENDED_STATES:
@@ -171,6 +172,8 @@ def update_from_record(job: CachedJob, record: SlurmJob, now_s: float, looked_s:
         _update_run(job, record)
     else:
         _begin_wait(job)
+        if was_kept_back or _is_kept_back(record):
+            job.waited_since_s = now_s  # what is no wait for places counts for nothing
 
 
 def _end_job(job: CachedJob, record: SlurmJob, now_s: float) -> None:
@@ -185,7 +188,6 @@ def _end_job(job: CachedJob, record: SlurmJob, now_s: float) -> None:
 
 
 def _update_run(job: CachedJob, record: SlurmJob) -> None:
-    job.waited_since_s = None
     run = job.runs.get(record.restarts)
     if run is None:
         run = CachedRun(record.restarts, record.start_s, node_names=record.node_names, gpus=record.gpus)
@@ -195,6 +197,10 @@ def _update_run(job: CachedJob, record: SlurmJob) -> None:
         job.first_start_s = min(each.start_s for each in job.runs.values())
     if record.shared_gpus and not run.shared:
         run.shared, run.dirty = True, True
+
+
+def _is_kept_back(record: SlurmJob | None) -> bool:
+    return record is not None and record.state not in ENDED_STATES and is_kept_back(record.state, record.reason)
 
 
 def _begin_wait(job: CachedJob) -> None:

@@ -141,7 +141,7 @@ class JobCache:
 
     def _refresh(self, job: CachedJob) -> None:
         has_past = job.runs or job.restart or job.promotions or job.preemptions or job.inherited_s
-        if has_past and job.end_s is None:
+        if (has_past or job.waited_since_s is not None) and job.end_s is None:
             self._past[job.job_id] = job.past()
         else:
             self._past.pop(job.job_id, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from slurm_soda.policies.session.ranking import INFINITY
-from slurm_soda.policies.waiting.overdue import ROUNDING_S, SURE_RUN_RATIO
+from slurm_soda.policies.waiting.overdue import ROUNDING_S, find_sure_run_s
 
 
 class OverdueTimes:
@@ -33,7 +33,7 @@ class OverdueTimes:
         since_s = self._since_s.get(row, INFINITY)
         self.leave(row)
         if now_s - since_s >= self._limit_s - ROUNDING_S:
-            self._protected_until[row] = now_s + SURE_RUN_RATIO * self._limit_s
+            self._protected_until[row] = now_s + find_sure_run_s(self._limit_s)
 
     def leave(self, row: int) -> None:
         """It neither waits nor runs."""

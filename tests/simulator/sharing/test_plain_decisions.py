@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import pytest
@@ -68,9 +69,13 @@ def mixed_workloads(draw: st.DrawFn, *, cpu_cores: int, preemptible: bool) -> Wo
     return Workload.build("drawn", rows)
 
 
-def run(workload: Workload, cluster: str, policy: Asked, mechanism: Mechanism = IDEAL) -> SimulationOutcome:
-    rules = SharingRules(slowdown=1.3, mechanism=mechanism)
-    return simulate_sharing(workload, parse_cluster(cluster), policy, rules, jobs_per_gpu=policy.jobs_per_gpu)
+def run(
+    workload: Workload, cluster: str, policy: Asked, mechanism: Mechanism = IDEAL, passing_limit_s: float = math.inf
+) -> SimulationOutcome:
+    rules, most = SharingRules(slowdown=1.3, mechanism=mechanism), policy.jobs_per_gpu
+    return simulate_sharing(
+        workload, parse_cluster(cluster), policy, rules, jobs_per_gpu=most, passing_limit_s=passing_limit_s
+    )
 
 
 def same(one: SimulationOutcome, other: SimulationOutcome) -> bool:
@@ -100,6 +105,16 @@ def test_nobody_is_forgotten(mechanism: Mechanism, workload: Workload) -> None:
     policy = make_policy("srsf-share", {"min_run_s": 0.0})
     outcome = run(workload, "2x4/6c", AskedLess(policy), mechanism)
     assert outcome.end_s.tolist() == pytest.approx(outcome.end_s.tolist())  # no NaN: all end
+
+
+def test_a_job_without_gpus_delays_no_overdue_job() -> None:
+    """It fits beside the job that runs, and would hold a core that the overdue one waits for."""
+    alike = {"preemptible": False, "gpus_per_node": 4}
+    rows = [job(0, 100, 2, **{**alike, "gpus_per_node": 2}, cpus=4, time_limit_s=100)]
+    rows += [job(1, 5, 4, **alike, cpus=8, time_limit_s=5)]
+    rows += [job(95, 8, 0, cpus=1, time_limit_s=8)]
+    outcome = run(Workload.build("w", rows), "1x4/8c", AskedLess(SortKeyPolicy("srsf", 0.0)), passing_limit_s=20.0)
+    assert outcome.first_start_s[1] == 100.0
 
 
 def test_it_is_asked_only_where_somebody_waits_for_gpus() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, SLURM
-from slurm_soda.policies.waiting.overdue import SURE_RUN_RATIO
+from slurm_soda.policies.waiting.overdue import find_sure_run_s
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.scenario import Scenario
@@ -76,7 +76,7 @@ def bound_s(found: Sequence[tuple[float, float, int]], one: tuple[float, float, 
 def check_bound(outcome: SimulationOutcome) -> None:
     work, found = outcome.workload, waits(outcome)
     assert np.isfinite(outcome.end_s).all()
-    longest_s = max(SURE_RUN_RATIO * LIMIT_S, float(work.time_limit_s.max()))
+    longest_s = max(find_sure_run_s(LIMIT_S), float(work.time_limit_s.max()))
     for one in found:
         assert one[1] - one[0] <= bound_s(found, one, longest_s) + 1e-6, one
 

@@ -1,0 +1,44 @@
+"""Single cases of bounded waiting that random workloads seldom meet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.simulator.cluster import NodeFailure, parse_cluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.workload import Workload
+
+
+def job(submit_s: float, run_s: float, gpus: int, **columns: Any) -> dict[str, Any]:
+    return {"submit_s": submit_s, "run_s": run_s, "gpus": gpus, "time_limit_s": run_s, "preemptible": False, **columns}
+
+
+def test_a_job_for_which_too_few_nodes_are_up_keeps_none_of_them_idle() -> None:
+    """Nobody can say when the other node comes back; until then others have the one that is there."""
+    cluster = replace(parse_cluster("2x2"), failures=(NodeFailure(1, 5.0, 1000.0),))
+    gang = job(1.0, 20.0, 4, gpus_per_node=2)
+    rows = [job(0.0, 10.0, 2), gang, *(job(100.0 + 10 * at, 10.0, 2) for at in range(20))]
+    outcome = simulate(Workload.build("w", rows), cluster, make_policy("srsf", {}), passing_limit_s=50.0)
+    assert outcome.first_start_s[2:].tolist() == [100.0 + 10 * at for at in range(20)]
+    assert outcome.first_start_s[1] == 1000.0
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srsf", "tiresias-las", "gandiva"])
+@pytest.mark.parametrize("limit_s", [1e-6, 0.5, 30.0])
+def test_however_short_the_limit_is_jobs_end(policy: str, limit_s: float) -> None:
+    """Whoever started overdue works for longer than a start costs before others have his place."""
+    rows = [job(7.0 * at, 300.0 + 10 * (at % 7), 1 + at % 2, preemptible=True) for at in range(30)]
+    outcome = simulate(
+        Workload.build("w", rows),
+        parse_cluster("2x2"),
+        make_policy(policy, {}),
+        costs=Costs(start_s=30.0, restart_s=30.0),
+        passing_limit_s=limit_s,
+    )
+    assert np.isfinite(outcome.end_s).all()
