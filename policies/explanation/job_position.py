@@ -65,8 +65,8 @@ _OVERDUE = (
     " if they end in time."
 )
 _PROTECTED = (
-    " It had waited for so long before it started that it is not preempted yet: not before it has run for a part of the limit"
-    " on waits (an hour for a day), and for ten minutes at least."
+    " It had waited for so long before it started that it is not preempted yet: not before it has run for a part of the"
+    " limit on waits (an hour for a day), and for ten minutes at least."
 )
 
 _WITHOUT_GPUS = "It asks for no GPU, so it is given what the GPU jobs leave, oldest first."
