@@ -13,6 +13,8 @@ from slurm_soda.policies.explanation.job_position import VERDICTS, explain_posit
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
+from slurm_soda.policies.waiting.bounded import decide_bounded
+from slurm_soda.policies.waiting.overdue import mark_overdue
 from tests.policies.cases import PAPER, cluster, mixed_nodes, running, waiting
 
 JOBS = [
@@ -70,6 +72,23 @@ def told(name: str, job_id: int, **parameters: Any) -> Explanation:
 @pytest.mark.parametrize(("name", "job_id", "text"), SAID, ids=[f"{name} {job_id}" for name, job_id, _ in SAID])
 def test_sentences(name: str, job_id: int, text: str) -> None:
     assert told(name, job_id).text == text
+
+
+def test_who_is_overdue_hears_what_that_means() -> None:
+    policy = make_policy("srsf", {})
+    runs = running(1, (0, 4), since_s=10, preemptible=False, waited_s=9000.0)
+    jobs = [runs, waiting(2, 4, waited_s=9000.0), waiting(3, 4, waited_s=10.0)]
+    snapshot = mark_overdue(cluster(jobs, mixed_nodes(4)), 3600.0)
+    notes = decide_bounded(policy, snapshot).notes
+    said = {
+        job_id: explain_position(notes.of(job_id), snapshot.jobs.view(snapshot.jobs.row(job_id)), policy)
+        for job_id in (1, 2, 3)
+    }
+    assert "not preempted yet: not before it has run for a part of the limit on waits" in said[1].text
+    assert "It is overdue: it has waited for so long that no later job passes or delays it." in said[2].text
+    assert said[2].numbers["overdue"] is True
+    assert "overdue" not in said[3].numbers
+    assert "It waits behind job 2, for which nodes are kept" in said[3].text
 
 
 def test_a_queue_that_service_has_outgrown_is_not_called_a_promotion() -> None:
