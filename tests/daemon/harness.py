@@ -193,7 +193,7 @@ class Daemon:
         """As the agent of the one node does."""
         recorded = tuple(sorted(self.slurm.all.keys() - self.slurm.unrecorded))
         now_s = self.slurm.clock.now_s()
-        report = NodeReport("n1", "a", 1, now_s, walls=(NodeWalls(fault, recorded),))
+        report = NodeReport("n1", "a", 1, now_s, walls=(NodeWalls(fault, recorded, recorded),))
         with self._plain.write() as session:
             store_report(session, report, now_s)
 

@@ -105,7 +105,7 @@ def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -
 
 def command(node: Node, name: str, answers: dict[str, str]) -> None:
     """What a command of Slurm answers, by a word of the question; to any other it has no answer."""
-    cases = "".join(f'*"{word}"*) 'f"printf '%s' '{answer}' ;;\n" for word, answer in answers.items())
+    cases = "".join(f"*\"{word}\"*) printf '%s' '{answer}' ;;\n" for word, answer in answers.items())
     path = node.shares.parent.parent / "tools" / name
     path.write_text(f'#!/bin/sh\ncase "$*" in\n{cases}*) exit 1 ;;\nesac\n')
     path.chmod(0o755)
@@ -313,7 +313,10 @@ def test_a_lost_record_that_cannot_be_made_again_makes_everybody_wait(node: Node
     node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "9"})
     assert "env.11" not in node.records()
     record = node.records()["guest.11"]
-    assert record == ["uid=1000", *(["hosts=10", "gpus=0+1", "own=", "end"] if "own" in case else ["hosts=", "gpus=", "own=", ""])]
+    assert record == [
+        "uid=1000",
+        *(["hosts=10", "gpus=0+1", "own=", "end"] if "own" in case else ["hosts=", "gpus=", "own=", ""]),
+    ]
 
 
 def test_nobody_starts_where_records_were_lost_and_slurm_does_not_tell(node: Node) -> None:

@@ -254,6 +254,24 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
     assert not site.state(guest).startswith("RUNNING")
 
 
+@pytest.mark.parametrize("first", ["its host's end", "a newcomer"])
+def test_a_guest_whose_record_was_lost_leaves_with_its_host(site: Site, first: str) -> None:
+    """The next prolog or epilog takes it from what Slurm shows."""
+    host = site.host(1, "--nodelist=n1")
+    guest = site.guest([host], (0,))
+    site.shown(guest)
+    site.root("rm", "-rf", "/run/slurm-soda-node", node="n1")
+    if first == "a newcomer":
+        site.host(1, "--nodelist=n1")
+        assert {f"guest.{guest}", f"env.{guest}"} <= site.records()
+        assert site.state(guest).startswith("RUNNING")
+    site.root("scancel", str(host))
+    newcomer = site.submit("sleep 300", "--gres=gpu:3", "--nodelist=n1")
+    site.wait(newcomer, "RUNNING")
+    assert site.state(guest).startswith("PENDING")
+    assert f"guest.{guest}" not in site.records()
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.sample(3)
 def test_nobody_starts_beside_a_guest(cluster: ContainerCluster, case: str) -> None:

@@ -195,7 +195,8 @@ class AgentHeartbeat(Base):
     gpu_count: Mapped[int] = mapped_column(default=0)
     faults: Mapped[list[str]] = mapped_column(JSON, default=list)
     walls: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
-    """As in the report: one :class:`.NodeWalls`, or none."""
+    """As in the report: one :class:`.NodeWalls`, or none; and in it, as ``lapse``, start and id of the last job that no
+    prolog recorded, while none that began later was recorded."""
     hooks: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     """At most one :class:`slurm_soda.wire.hook_settings.HookSettings`."""
 
