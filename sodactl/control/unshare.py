@@ -119,7 +119,11 @@ def _obstacles(site: SiteAccess, record: SlurmJob, lost_s: float | None) -> Iter
     """Why sodad would not make a running guest leave."""
     loses = f", and it loses {output.format_duration(lost_s)} of work" if lost_s else ""
     requeue = f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}"
-    if not can_be_parted(record):
+    if not record.shared_gpus:
+        gres = site.settings.sharing.gres
+        why = f"Slurm shows it on no gres/{gres}: sharing.gres in soda.toml has another name now than when it started"
+        yield ShareObjection(why, f"{requeue}; or give sharing.gres its name back until no guest is left", forbids=True)
+    elif not can_be_parted(record):
         why = (
             f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad "
             "makes no job lose work"

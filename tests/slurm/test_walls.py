@@ -194,6 +194,15 @@ def test_a_guest_that_slurm_was_told_not_to_requeue_goes_back_all_the_same(site:
     site.wait(job, "PENDING")
 
 
+def test_a_guest_that_was_suspended_when_its_host_ended_is_not_held(site: Site) -> None:
+    host = site.host(1, "--nodelist=n1")
+    job = site.guest([host], (0,))
+    site.shown(job)
+    site.root("scontrol", "suspend", str(job))
+    site.root("scancel", str(host))
+    site.wait(job, "PENDING BeginTime")
+
+
 def test_a_guest_that_ended_with_its_host_is_not_run_again(site: Site) -> None:
     host = site.host(1, "--nodelist=n1")
     job = site.guest([host], (0,))
@@ -263,7 +272,8 @@ def test_a_guest_whose_record_was_lost_leaves_with_its_host(site: Site, first: s
     site.root("rm", "-rf", "/run/slurm-soda-node", node="n1")
     if first == "a newcomer":
         site.host(1, "--nodelist=n1")
-        assert {f"guest.{guest}", f"env.{guest}"} <= site.records()
+        again = {f"guest.{guest}", f"env.{guest}"}
+        site.cluster.wait_until(lambda: again <= site.records(), "the guest's record is there again")
         assert site.state(guest).startswith("RUNNING")
     site.root("scancel", str(host))
     newcomer = site.submit("sleep 300", "--gres=gpu:3", "--nodelist=n1")

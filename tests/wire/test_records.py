@@ -98,7 +98,17 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled", "saved", "mps", "partitions", "consent_by_default", "recorded", "guests"}
+            assert key in {
+                "gpus",
+                "hints",
+                "settled",
+                "saved",
+                "mps",
+                "partitions",
+                "consent_by_default",
+                "recorded",
+                "guests",
+            }
             assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 
