@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, delete, insert, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.learning.profile_rows import row_columns
@@ -129,7 +129,8 @@ class ProfileEditor:
     def _write(self, session: Session, action: str, summary: str, values: Sequence[ProfileValue]) -> int:
         rows = [row_columns(value) for value in values]
         found = {
-            tuple(getattr(row, name) for name in stored.VALUE_KEY_COLUMNS): row for row in stored.all_values(session)
+            tuple(getattr(row, name) for name in stored.VALUE_KEY_COLUMNS): row
+            for row in session.scalars(select(ProfileValueRow))
         }
         replaced = [
             found[key] for row in rows if (key := tuple(row[name] for name in stored.VALUE_KEY_COLUMNS)) in found
@@ -138,8 +139,8 @@ class ProfileEditor:
         for row in replaced:
             session.delete(row)
         session.flush()
-        session.add_all([ProfileValueRow(**row, edit_id=edit.id) for row in rows])
-        session.flush()
+        if rows:  # a table has tens of thousands, and meanwhile nobody else writes
+            session.execute(insert(ProfileValueRow), [{**row, "edit_id": edit.id} for row in rows])
         return edit.id
 
     def _record(self, session: Session, action: str, summary: str, before: Sequence[stored.UndoableRow]) -> ProfileEdit:
