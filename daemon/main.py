@@ -315,8 +315,8 @@ class _Site:
 
 
 def set_aside_lasting_objects() -> None:
-    """Spare Python's garbage collector what lasts, such as the jobs and what is known of pairs: else it looks through all of it
-    (0.3 s for 10 000 jobs and 60 000 values) every few cycles. What has come to an end since the last time is collected.
+    """Spare Python's garbage collector what lasts, such as jobs and what is known of pairs: else it looks through all of it
+    every few cycles (0.3 s for 10 000 jobs and 60 000 values). What has come to an end since the last time is collected.
     """
     gc.unfreeze()
     gc.collect()
