@@ -94,7 +94,7 @@ class Queue:
 
     def wait_for(self, count: int) -> list[dict[str, Any]]:
         """Wait until there are so many cycles."""
-        self._cluster.wait_until(lambda: len(self.cycles()) >= count, f"sodad has run {count} cycles", within_s=180)
+        self._cluster.wait_until(lambda: len(self.cycles()) >= count, f"sodad has run {count} cycles", within_s=600)
         return self.cycles()
 
     def wait_settled(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, insert, select
+from sqlalchemy import ColumnElement, delete, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.learning.profile_rows import row_columns
@@ -139,8 +139,8 @@ class ProfileEditor:
         for row in replaced:
             session.delete(row)
         session.flush()
-        if rows:  # a table has tens of thousands, and meanwhile nobody else writes
-            session.execute(insert(ProfileValueRow), [{**row, "edit_id": edit.id} for row in rows])
+        session.add_all([ProfileValueRow(**row, edit_id=edit.id) for row in rows])
+        session.flush()
         return edit.id
 
     def _record(self, session: Session, action: str, summary: str, before: Sequence[stored.UndoableRow]) -> ProfileEdit:
