@@ -19,6 +19,7 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 
 #define NO_INSTANCE 0xFFFFFFFFU
+#define MAXWELL 5 /* the first generation with samples of processes; major compute capability */
 
 void nvml_read_load(nvmlDevice_t device, struct load *load)
 {
@@ -102,6 +103,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device
     return bad;
 }
 
+/* Whom a sample names: drivers differ in that under MPS. */
+static pid_t sampled_pid(const struct gpu_holder *holder)
+{
+    return nvml_node.server_samples && holder->server ? holder->server : holder->pid;
+}
+
 /* One sample of each process that uses the GPU now, dated now: NVML's buffer of the last second with one entry each. */
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
                                                     unsigned *count, unsigned long long last_seen_us)
@@ -111,7 +118,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
     nvmlReturn_t bad = nvml_check(device, count);
     if (bad)
         return bad;
-    if (nvml_in_mig_mode(device))
+    if (nvml_in_mig_mode(device) || nvml_node.capability[0] < MAXWELL)
         return NVML_ERROR_NOT_SUPPORTED;
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned long long now_us = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
@@ -123,7 +130,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
             continue;
         if (found < room)
             samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = (unsigned)load.holders[i].pid, .time_us = now_us, .sm_util = util, .mem_util = util / 2};
+                .pid = (unsigned)sampled_pid(&load.holders[i]), .time_us = now_us, .sm_util = util, .mem_util = util / 2};
         found++;
     }
     *count = found;
