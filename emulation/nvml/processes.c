@@ -19,6 +19,7 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 
 #define NO_INSTANCE 0xFFFFFFFFU
+#define SAMPLE_US 166667U /* between two samples: NVML's reference says 1/6 s to 1 s, by product */
 #define MAXWELL 5 /* the first generation with samples of processes; major compute capability */
 
 void nvml_read_load(nvmlDevice_t device, struct load *load)
@@ -109,7 +110,7 @@ static pid_t sampled_pid(const struct gpu_holder *holder)
     return nvml_node.server_samples && holder->server ? holder->server : holder->pid;
 }
 
-/* One sample of each process that uses the GPU now, dated now: NVML's buffer of the last second with one entry each. */
+/* One sample of each process that uses the GPU now, dated by the newest of the driver's moments of sampling. */
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
                                                     unsigned *count, unsigned long long last_seen_us)
 {
@@ -122,6 +123,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
         return NVML_ERROR_NOT_SUPPORTED;
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned long long now_us = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    now_us -= now_us % SAMPLE_US;
     nvml_read_load(device, &load);
     unsigned room = samples ? *count : 0, found = 0;
     for (unsigned i = 0; i < load.count && last_seen_us < now_us; i++) {

@@ -33,9 +33,13 @@ def nvml(hardware: Hardware, script: str, **env: str) -> Any:
 
 
 def use(hardware: Hardware, lines: str, pid: int, start: int | None = None, server: int = 0) -> Path:
+    return state_file(hardware.state, lines, pid, start, server)
+
+
+def state_file(state: Path, lines: str, pid: int, start: int | None = None, server: int = 0) -> Path:
     """Write a state file as `pid` would."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) if start is None else start
-    path = hardware.state / str(pid)
+    path = state / str(pid)
     path.write_text(f"soda-gpu 2 {ticks} {server} resnet50\n{lines}")
     return path
 
