@@ -27,7 +27,7 @@ MAX_FAULT_LENGTH = 400
 MAX_NODES = 1_000_000
 MAX_SM_USES = 16
 """Sets of co-runners of one run on one node that are kept apart: the newest ones."""
-MAX_BESIDE = 16
+MAX_CO_RUNNERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class SmUse:
     Only a hint: kernels of a run that shares its GPUs may run longer, and several at once, without any more work being done.
     """
 
-    beside: tuple[int, ...] = ()
+    co_runners: tuple[int, ...] = ()
     """Ids of the jobs on its GPUs there, ascending; none: it was alone."""
     covered_s: float = 0.0
     """For how long it was seen so."""
@@ -123,7 +123,9 @@ class SmUse:
         """
         read = RunFields("use of GPUs", data)
         covered_s = read.unix_s("covered_s")
-        return cls(read.wholes("beside", MAX_BESIDE, 1, MAX_JOB_ID), covered_s, read.number("busy_s", 0, covered_s))
+        return cls(
+            read.wholes("co_runners", MAX_CO_RUNNERS, 1, MAX_JOB_ID), covered_s, read.number("busy_s", 0, covered_s)
+        )
 
 
 @dataclass(frozen=True, slots=True)

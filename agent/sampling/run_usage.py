@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from slurm_soda.wire.json_fields import JsonFields, decode_json
-from slurm_soda.wire.records import MAX_BESIDE, MAX_SM_USES, JobOpened, JobUsage, SmUse
+from slurm_soda.wire.records import MAX_CO_RUNNERS, MAX_SM_USES, JobOpened, JobUsage, SmUse
 from slurm_soda.wire.spool import MAX_FILE_BYTES
 
 MAX_COUNTERS = 64
@@ -55,14 +55,14 @@ class RunUsage:
         self.gpu_util_last_ratio = util_ratio
         self.gpu_memory_peak_mib = max(self.gpu_memory_peak_mib, memory_mib)
 
-    def add_sm_use(self, beside: tuple[int, ...], covered_s: float, used_ratio: float) -> None:
-        """Take one reading of what its processes used of its GPUs' time while they had these jobs beside them."""
-        if len(beside) > MAX_BESIDE:
+    def add_sm_use(self, co_runners: tuple[int, ...], covered_s: float, used_ratio: float) -> None:
+        """Take one reading of what its processes used of its GPUs' time while they had these co-runners."""
+        if len(co_runners) > MAX_CO_RUNNERS:
             return
-        known = next((one for one in self.sm_uses if one.beside == beside), SmUse(beside))
+        known = next((one for one in self.sm_uses if one.co_runners == co_runners), SmUse(co_runners))
         others = [one for one in self.sm_uses if one is not known][-(MAX_SM_USES - 1) :]
         sums = known.covered_s + covered_s, known.busy_s + covered_s * used_ratio
-        self.sm_uses = [*others, SmUse(beside, *(round(one, 3) for one in sums))]
+        self.sm_uses = [*others, SmUse(co_runners, *(round(one, 3) for one in sums))]
 
     def add_cpu(self, now_s: float, source: str, counters: dict[str, float], memory_mib: float) -> float:
         """Take one reading of the run's CPU counters; the CPU seconds that it added are returned."""

@@ -55,8 +55,8 @@ class SmUseCounter:
             if run.usage is None or len(used) < len(opened.gpus):
                 continue
             beside = tuple(sorted({one.job_id for _, one in on_gpus if one != opened and _meet(one, opened)}))
-            read_s, was_beside = before.get(run.key, (float("-inf"), ()))
-            covered_s = now_s - read_s if beside == was_beside and now_s - read_s <= self._longest_gap_s else 0.0
+            read_s, had_before = before.get(run.key, (float("-inf"), ()))
+            covered_s = now_s - read_s if beside == had_before and now_s - read_s <= self._longest_gap_s else 0.0
             if run.usage.sm_uses or any(used):
                 run.usage.add_sm_use(beside, covered_s, sum(used) / len(used))
                 computing.add(opened.job_id)

@@ -30,20 +30,20 @@ from slurm_soda.daemon.store.tables.scheduling import JobNodeUsage
 class SlowdownHint:
     """Of one job beside others on one node: that of its nodes where it seems slowest."""
 
-    beside: tuple[int, ...]
+    co_runners: tuple[int, ...]
     """Ids of the other jobs."""
     slowdown: float
     """At least 1."""
     alone_ratio: float
     """Part of its GPUs' time that it used alone."""
-    beside_ratio: float
+    together_ratio: float
     alone_s: float
     """How long it was seen alone, in all its runs on that node."""
     together_s: float
 
     def document(self) -> dict[str, Any]:
         """Plain data, marked as what it is."""
-        return {"hint": True, "by": "gpu_time", **asdict(self), "beside": list(self.beside)}
+        return {"hint": True, "by": "gpu_time", **asdict(self), "co_runners": list(self.co_runners)}
 
 
 def slowdown_hints(usage: Iterable[JobNodeUsage]) -> list[SlowdownHint]:
@@ -55,8 +55,8 @@ def slowdown_hints(usage: Iterable[JobNodeUsage]) -> list[SlowdownHint]:
     for record in usage:
         on_node = sums[record.node]
         for use in record.sm_uses or ():
-            covered_s, busy_s = on_node.pop(tuple(use["beside"]), (0.0, 0.0))
-            on_node[tuple(use["beside"])] = (covered_s + use["covered_s"], busy_s + use["busy_s"])
+            covered_s, busy_s = on_node.pop(tuple(use["co_runners"]), (0.0, 0.0))
+            on_node[tuple(use["co_runners"])] = (covered_s + use["covered_s"], busy_s + use["busy_s"])
     found: dict[tuple[int, ...], SlowdownHint] = {}
     for on_node in sums.values():
         enough = {beside: use for beside, use in on_node.items() if use[0] >= ALONE_FOR_S and use[1] > 0}

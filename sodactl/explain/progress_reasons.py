@@ -42,10 +42,10 @@ def list_hints(view: JobDetailView) -> list[SlowdownHint]:
 
 
 def _hint(hint: SlowdownHint) -> str:
-    jobs, together = ", ".join(map(str, hint.beside)), output.format_duration(hint.together_s)
+    jobs, together = ", ".join(map(str, hint.co_runners)), output.format_duration(hint.together_s)
     return (
         f"Beside job {jobs} it is perhaps {hint.slowdown:.2f} times as slow as alone. That is only a hint, by which nothing "
-        f"is decided, as it tells no progress: its kernels ran {hint.beside_ratio:.0%} of the time, for {together}, and "
+        f"is decided, as it tells no progress: its kernels ran {hint.together_ratio:.0%} of the time, for {together}, and "
         f"{hint.alone_ratio:.0%} alone, for {output.format_duration(hint.alone_s)}."
     )
 

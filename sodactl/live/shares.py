@@ -82,7 +82,7 @@ def _hints(row: ShareRow, hints: Mapping[int, Sequence[SlowdownHint]]) -> list[D
         {"job_id": job_id, **hint.document()}
         for job_id, beside in pairs
         for hint in hints.get(job_id, ())
-        if hint.beside == beside
+        if hint.co_runners == beside
     ]
 
 

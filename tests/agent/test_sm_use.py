@@ -39,7 +39,7 @@ for line in sys.stdin:
         opened = JobOpened(int(job), 0, "n1", 2001, "alice", "gpu", 1.0, tuple(indices), 4)
         runs.setdefault(job, NodeRun(RunKey(int(job), 1), opened, usage=RunUsage(1.0, 1.0)))
     counter.count([runs[job] for job in jobs], now_s)
-    sums = {job: [[one.beside, one.covered_s, one.busy_s] for one in run.usage.sm_uses] for job, run in runs.items()}
+    sums = {job: [[one.co_runners, one.covered_s, one.busy_s] for one in run.usage.sm_uses] for job, run in runs.items()}
     print(json.dumps(sums), flush=True)
 """
 

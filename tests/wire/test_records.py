@@ -132,7 +132,7 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
                 "consent_by_default",
                 "recorded",
                 "sm_uses",
-                "beside",
+                "co_runners",
             }
             assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
