@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from slurm_soda.daemon.api.views import JobDetailView
-from slurm_soda.daemon.sharing.slowdown_hints import SlowdownHint, slowdown_hints
 from slurm_soda.daemon.store.progress import runs_of_name
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.live.slowdown_hints import SlowdownHint, slowdown_hints
 
 
 def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Explanation:

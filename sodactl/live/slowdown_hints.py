@@ -5,7 +5,8 @@ turns. Under MPS kernels of several jobs run at once, and longer: the hint is to
 where a job happens to do something else beside others than it did alone, as when it evaluates. A user can make of his own
 hint, and of his co-runner's, what he likes.
 
-So people are told, and nobody else: nothing here gets into a snapshot, a profile or the parting of a pair.
+So people are told, and nobody else: nothing here gets into a snapshot, a profile or the parting of a pair, and sodad
+cannot even import it.
 """
 
 from __future__ import annotations

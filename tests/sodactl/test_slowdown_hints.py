@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.daemon.sharing.observed_pairs import ALONE_FOR_S
-from slurm_soda.daemon.sharing.slowdown_hints import hints_of_jobs
 from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Job
+from slurm_soda.sodactl.live.slowdown_hints import hints_of_jobs
 from slurm_soda.wire.records import JobUsage, NodeReport, ReportedProgress, SmUse
 
 SUBMIT_S = 1_700_000_000.0
@@ -19,8 +19,8 @@ ALONE = SmUse((), 40.0, 32.0)
 
 
 @pytest.fixture
-def store(fresh_store: Path) -> Iterator[Store]:
-    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path}/soda.db")
     with store.write() as session:
         session.add(Job(job_id=7, submit_s=SUBMIT_S, user="alice", state="RUNNING", gpus=1, last_seen_s=SUBMIT_S))
     yield store
