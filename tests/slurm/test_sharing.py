@@ -141,14 +141,15 @@ def test_a_pair_that_tells_no_progress_has_a_hint_of_its_slowdown(site: DaemonSi
     others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
     site.wait_running([host, *others])
 
-    def alone_s() -> float:
-        (row,) = site.store(f"select sm_uses from job_node_usage where job_id = {host}") or [{"sm_uses": "[]"}]
-        return sum(use["covered_s"] for use in json.loads(row["sm_uses"]) if not use["co_runners"])
+    def seen_s(*beside: int) -> float:
+        rows = site.store(f"select sm_uses from job_node_usage where job_id = {host} and sm_uses is not null")
+        uses = (use for row in rows for use in json.loads(row["sm_uses"]))
+        return sum(use["covered_s"] for use in uses if use["co_runners"] == [*beside])
 
-    site.wait(lambda: alone_s() > 12, "it was seen alone")
+    site.wait(lambda: seen_s() > 12, "it was seen alone")
     job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *silent))
     site.wait_running([job])
-    site.wait(lambda: bool(sodactl(site, "explain", str(host))["slowdown_hints"]), "there is a hint")
+    site.wait(lambda: seen_s(job) > 12, "they were seen together")
     explained = sodactl(site, "explain", str(host))
     (hint,), (share,) = explained["slowdown_hints"], sodactl(site, "shares", "--open")["shares"]
     table = (line.split() for line in (ROOT / "emulation/trainer/pairs.tsv").read_text().splitlines())
