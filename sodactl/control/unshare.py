@@ -22,10 +22,9 @@ from slurm_soda.sodactl.control.share import ask_sodad, draw_objections, draw_ou
 from slurm_soda.sodactl.control.share_objections import ShareObjection
 from slurm_soda.sodactl.control.snapshot import check_daemon
 from slurm_soda.sodactl.explain.share_reasons import unsaved_s
-from slurm_soda.sodactl.live.job_identity import unknown_job_error
+from slurm_soda.sodactl.live.job_identity import JOB_ID, unknown_job_error
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 

@@ -11,9 +11,10 @@ from slurm_soda.daemon.store.shares import listed_shares
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.history import DEFAULT_ROWS
+from slurm_soda.sodactl.live.job_identity import JOB_ID
 from slurm_soda.sodactl.live.slowdown_hints import SlowdownHint, hints_of_jobs
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
+from slurm_soda.sodactl.simulation.inputs.parameter_types import MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
