@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -327,6 +328,19 @@ def test_nobody_starts_where_records_were_lost_and_slurm_does_not_tell(node: Nod
     (node.shares.parents[1] / "tools" / "squeue").unlink()
     assert "slurm-soda: " not in node.starts(9, "3"), "nor are there guests where Slurm has no commands"
     assert set(node.records()) == {"gpus.9"}
+
+
+def test_who_goes_back_without_records_waits_until_slurmd_has_heard_of_it(node: Node) -> None:
+    """Slurm tells slurmd a moment after its answer to the requeue; until then slurmd would start the job."""
+    node.shares.parent.mkdir(exist_ok=True)
+    node.shares.symlink_to(node.shares.parent)
+    tools = node.shares.parents[1] / "tools"
+    for command, said in (("squeue", "11 11 RUNNING"), ("scontrol", "")):
+        (tools / command).write_text(f"#!/bin/sh\necho {said}\n")
+        (tools / command).chmod(0o755)
+    began_s = time.monotonic()
+    assert "it goes back into the queue" in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
+    assert time.monotonic() - began_s >= 2
 
 
 PARTS = ("share-start", "share-records", "share-back", "share-walls", "share-guest", "share-end")
