@@ -49,7 +49,8 @@ def node(tmp_path: Path) -> Node:
         "shares=/run/slurm-soda-node/shares": f"shares={shares}",
         "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
         "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
-        "share_until=$((now + 20))": "share_until=$((now + 1))",
+        "share_latest=$((share_begun + 32))": "share_latest=$((share_begun + 2))",
+        "share_latest=$((share_begun + kill_wait_s + 32))": "share_latest=$((share_begun + 2))",
     }
     found = set()
     for source in (*(CHECKOUT / "prolog").glob("share-*"), CHECKOUT / "epilog/share-end", CHECKOUT / "epilog/epilog"):
