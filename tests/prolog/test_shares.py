@@ -2,65 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Installed, make_installed
-
-GUEST_ENV = {
-    name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}
-}
-GUEST_ENV |= {"SLURM_JOB_ID": "11"}
-
-
-@dataclass(frozen=True)
-class Node:
-    """Hooks whose records are in the test's directory, on a node where Slurm has a control group and does not answer."""
-
-    installed: Installed
-    shares: Path
-
-    def run(self, hook: str, environ: dict[str, str]) -> str:
-        """What it says; it ends well."""
-        done = self.installed.run(hook, environ)
-        assert (done.returncode, done.stdout) == (0, b"")
-        return done.stderr.decode(errors="replace")
-
-    def records(self) -> dict[str, list[str]]:
-        return {path.name: path.read_text().splitlines() for path in sorted(self.shares.iterdir())}
-
-    def starts(self, job: int, gpus: str) -> str:
-        return self.run("prolog", {**PROLOG_ENV, "SLURM_JOB_ID": str(job), "SLURM_JOB_GPUS": gpus})
+from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV
+from tests.prolog.walls_node import GUEST_ENV, Node, make_node
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    installed = make_installed(tmp_path)
-    shares, groups, tools = tmp_path / "run" / "shares", tmp_path / "cgroup", tmp_path / "tools"
-    (groups / "freezer" / "slurm_n1").mkdir(parents=True)
-    tools.mkdir()
-    for tool in ("sleep", "readlink", "stat", "find", "timeout"):
-        (tools / tool).symlink_to(shutil.which(tool) or "/")
-    changes = {
-        "shares=/run/slurm-soda-node/shares": f"shares={shares}",
-        "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
-        "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
-        "share_latest=$((share_begun + 32))": "share_latest=$((share_begun + 2))",
-        "share_latest=$((share_begun + kill_wait_s + 32))": "share_latest=$((share_begun + 2))",
-    }
-    found = set()
-    for source in (*(CHECKOUT / "prolog").glob("share-*"), CHECKOUT / "epilog/share-end", CHECKOUT / "epilog/epilog"):
-        text = source.read_text()
-        for old, new in changes.items():
-            found |= {old} if old in text else set()
-            text = text.replace(old, new)
-        (installed.prefix / "libexec" / source.name).write_text(text)
-    assert found == set(changes)
-    return Node(installed, shares)
+    return make_node(tmp_path)
 
 
 def extra(*, hosts: tuple[int, ...] = (10,), gpus: tuple[int, ...] = (0, 1), own: int = 0) -> str:
@@ -103,9 +56,7 @@ def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -
 
 def says(node: Node, answer: str) -> None:
     """What squeue answers."""
-    squeue = node.shares.parent.parent / "tools" / "squeue"
-    squeue.write_text(f"#!/bin/sh\ncase \"$*\" in *tres-alloc*) printf '%s' '{answer}' ;; *) exit 1 ;; esac\n")
-    squeue.chmod(0o755)
+    node.tool("squeue", f"case \"$*\" in *tres-alloc*) printf '%s' '{answer}' ;; *) exit 1 ;; esac")
 
 
 PLAIN = "cpu=1,mem=9M,node=2,gres/gpu=2,gres/gpu:a100=2"

@@ -25,7 +25,7 @@ def site(cluster: ContainerCluster) -> Iterator[Site]:
     site = Site(cluster)
     set_limits(site, KILL_WAIT_S, LIMIT_S)
     yield site
-    site.root("pkill", "-CONT", "-x", "slurmctld")
+    site.root("pkill", "-CONT", "-f", "^slurmctld -D")
     for node in ("n1", "n2"):
         site.root("sh", "-c", f"{UNGATED}; rm -f /etc/slurm-soda/sharing.conf", node=node)
     site.clear()
@@ -59,12 +59,12 @@ def test_hooks_end_in_time_while_slurm_says_nothing(site: Site) -> None:
     for node, hook in (("n1", "prolog"), ("n2", "epilog")):
         begun = ("pgrep", "-f", f"libexec/{hook}")
         site.cluster.wait_until(lambda n=node, b=begun: site.cluster.exec("root", b, node=n).status == 0, f"a {hook} runs")  # type: ignore[misc]
-    site.root("pkill", "-STOP", "-x", "slurmctld")
+    site.root("pkill", "-STOP", "-f", "^slurmctld -D")
     begun_s = time.monotonic()
     for node in ("n1", "n2"):
         site.root("rm", "/run/gate", node=node)
     time.sleep(LIMIT_S + 4 - (time.monotonic() - begun_s))
-    site.root("pkill", "-CONT", "-x", "slurmctld")
+    site.root("pkill", "-CONT", "-f", "^slurmctld -D")
     site.cluster.wait_until(lambda: len(site.cluster.node_states()) == 2, "slurmctld answers")
     site.cluster.wait_until(lambda: site.state(newcomer).split()[0] in {"RUNNING", "PENDING"}, "the newcomer's prolog is over")
     time.sleep(3)  # what slurmd has to say of its hooks has come
