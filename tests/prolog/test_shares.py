@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV
+from tests.prolog.conftest import EPILOG_ENV
 from tests.prolog.walls_node import GUEST_ENV, Node, make_node
 
 

@@ -1,4 +1,4 @@
-"""Walls where Slurm says nothing, and where what the hooks start hangs, is killed or cannot be forked: in time, and closed."""
+"""Walls where Slurm says nothing, and where what the hooks start hangs, is killed or cannot be forked: in time, and shut."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.mark.parametrize("tool", ["squeue", "scontrol"])
 def test_a_prolog_with_many_guests_ends_in_time_while_slurm_hangs(node: Node, tool: str) -> None:
-    node.tool("squeue", 'for word in "$@"; do case $word in --jobs=*) echo "${word#*=} ${word#*=} RUNNING" ;; esac; done')
+    node.tool(
+        "squeue", 'for word in "$@"; do case $word in --jobs=*) echo "${word#*=} ${word#*=} RUNNING" ;; esac; done'
+    )
     node.tool(tool, HANGS)
     for guest in (11, 12, 13):
         node.guest(guest, 0)
@@ -117,7 +119,7 @@ def open_node() -> Iterator[Node]:
 @pytest.mark.parametrize("spare", [0, 1, 2])
 @pytest.mark.parametrize("hook", ["prolog", "epilog"])
 def test_a_moment_without_forks_opens_no_wall(open_node: Node, hook: str, spare: int) -> None:
-    """The hook runs as a user who has as many processes as he may, for a second: for root there is no such limit but a group's."""
+    """The hook runs as a user who has as many processes as he may, for a second."""
     uid, node = 200_000 + os.getpid() % 50_000, open_node
     node.tool("squeue", GONE)
     if hook == "prolog":
@@ -184,7 +186,9 @@ def test_beside_a_guest_without_processes_a_job_starts_though_slurm_is_silent(no
 
 def test_a_guest_that_came_back_as_a_plain_job_is_left_alone(tmp_path: Path) -> None:
     node = make_node(tmp_path, (3, 4, 5))
-    node.tool("squeue", 'for word in "$@"; do case $word in --jobs=*) echo "${word#*=} ${word#*=} RUNNING" ;; esac; done')
+    node.tool(
+        "squeue", 'for word in "$@"; do case $word in --jobs=*) echo "${word#*=} ${word#*=} RUNNING" ;; esac; done'
+    )
     asked = node.tools.parent / "asked"
     again = f"rm {node.shares}/guest.12; printf '3\\n1000\\n' >{node.shares}/gpus.12"
     node.tool("scontrol", f'echo "$*" >>{asked}; case "$*" in *" 12") {again} ;; esac')

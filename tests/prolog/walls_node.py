@@ -59,7 +59,7 @@ class Node:
 
 
 def make_node(tmp_path: Path, after_s: tuple[int, int, int] = (0, 1, 2)) -> Node:
-    """``after_s``: when a guest is killed, when it must be dead, and when Slurm is asked no more, from the hook's beginning."""
+    """``after_s``: when a guest is killed, when it must be dead, and when Slurm is asked no more, from its beginning."""
     until_s, dead_s, latest_s = after_s
     installed = make_installed(tmp_path)
     shares, groups, tools = tmp_path / "run" / "shares", tmp_path / "cgroup", tmp_path / "tools"
