@@ -21,6 +21,7 @@ from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, 
 from slurm_soda.daemon.sharing.may_join import all_listed, consents, why_pools_exclude
 from slurm_soda.daemon.sharing.node_guards import describe_unguarded, read_node_guards
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
+from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
@@ -42,7 +43,7 @@ from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 NOT_REQUEUED = "only a batch job of one piece that Slurm may requeue can be one"
 KNOWN_FOR_S = 60.0
-"""What is known of kinds of jobs is read again so often; learning and imports are slower."""
+"""So often is looked whether something else is known of kinds of jobs; learning and imports are slower."""
 
 
 WhyNotGuest = Callable[[SlurmJob, WaitingJob | None], str]
@@ -65,6 +66,8 @@ class SharingSnapshotReader:
     unguarded: str = ""
     """Nodes with hosts that can have no guests, and why, at the last snapshot."""
     _known: KindProfiles | None = None
+    _fingerprint: tuple[Any, ...] = ()
+    """Of what :attr:`_known` was read from."""
     _read_again_s: float = -math.inf
     """By the steady clock."""
     _failing: str = field(default="")
@@ -129,7 +132,9 @@ class SharingSnapshotReader:
     def _read_known(self, steady_s: float, *, mps: bool) -> KindProfiles:
         if self._known is None or steady_s >= self._read_again_s:
             with self.store.read() as session:
-                self._known = read_kind_profiles(session, mps=mps)
+                fingerprint = (mps, *stored.fingerprint(session))
+                if self._known is None or fingerprint != self._fingerprint:  # else answers about pairs are kept, too
+                    self._known, self._fingerprint = read_kind_profiles(session, mps=mps), fingerprint
             self._read_again_s = steady_s + KNOWN_FOR_S
         return self._known
 

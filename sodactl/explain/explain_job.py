@@ -19,6 +19,7 @@ from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
 from slurm_soda.sodactl.explain import job_reasons
+from slurm_soda.sodactl.explain.progress_reasons import list_hints
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import ViewSource, describe_absence, open_view_source
@@ -149,6 +150,7 @@ def _document(
         "changes": [_action_keys(action) for action in view.actions],
         "cores": known.cores.numbers or None,
         "progress": known.progress.numbers or None,
+        "slowdown_hints": [hint.document() for hint in list_hints(view)],
         "sharing": list(pairs),
     }
 

@@ -182,6 +182,8 @@ class JobNodeUsage(Base):
     cpu_s: Mapped[float]
     memory_peak_mib: Mapped[float]
     cpu_source: Mapped[str] = mapped_column(String(32), default="")
+    sm_uses: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON)
+    """Each a :class:`slurm_soda.wire.records.SmUse`: for people alone (:mod:`slurm_soda.sodactl.live.slowdown_hints`)."""
 
 
 class AgentHeartbeat(Base):
