@@ -202,8 +202,9 @@ class Daemon:
         self._follow_until(lambda: False, seconds, every_s)
 
     def complete(self, within_s: float) -> None:
-        """Live on until all jobs are completed, and ten seconds more."""
-        self._follow_until(lambda: all(job.state == "COMPLETED" for job in self.slurm.all.values()), within_s)
+        """Live on until all jobs are completed or cancelled, and ten seconds more."""
+        over = ("COMPLETED", "CANCELLED")
+        self._follow_until(lambda: all(job.state in over for job in self.slurm.all.values()), within_s)
         self.follow(10)
 
     def _follow_until(self, done: Callable[[], bool], seconds: float, every_s: float = 1.0) -> None:

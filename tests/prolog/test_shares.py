@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,17 @@ def test_a_directory_that_is_not_roots_stops_whom_nobody_can_guard(node: Node) -
     assert "is not root's own directory: it goes back into the queue" in node.run("prolog", guest)
     assert "is not root's own directory" in node.run("epilog", EPILOG_ENV)
     assert not list(elsewhere.iterdir())
+
+
+def test_who_goes_back_without_records_waits_until_slurmd_has_heard_of_it(node: Node) -> None:
+    """Slurm tells slurmd a moment after its answer to the requeue; until then slurmd would start the job."""
+    node.shares.parent.mkdir(exist_ok=True)
+    node.shares.symlink_to(node.shares.parent)
+    node.tool("squeue", "echo 11 11 RUNNING")
+    node.tool("scontrol", "")
+    began_s = time.monotonic()
+    assert "it goes back into the queue" in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
+    assert time.monotonic() - began_s >= 2
 
 
 PARTS = ("share-start", "share-records", "share-back", "share-walls", "share-guest", "share-end")

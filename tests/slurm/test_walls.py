@@ -248,8 +248,9 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
     site.root("sh", "-c", damage, node="n1")
     try:
         site.root("scancel", str(host))
-        newcomer = site.submit("sleep 300", "--gres=gpu:4", "--nodelist=n1")
+        newcomer = site.submit("echo began; sleep 300", "--gres=gpu:4", "--nodelist=n1")
         site.wait(newcomer, "PENDING BeginTime")
+        assert not site.output(newcomer)
         late = site.guest([host], (1,))
         site.wait(late, "PENDING BeginTime")
         assert site.state(guest).startswith("RUNNING")
@@ -257,7 +258,8 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
     finally:
         site.root("sh", "-c", mended, node="n1")
     site.root("scontrol", "update", f"jobid={newcomer}", "StartTime=now")
-    site.wait(newcomer, "RUNNING")
+    # Slurm may call it running as soon as its prolog does, which sends the guest away first.
+    site.cluster.wait_until(lambda: "began" in site.output(newcomer), f"job {newcomer} has begun")
     assert not site.state(guest).startswith("RUNNING")
 
 
