@@ -4,66 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Installed, make_installed
-
-GUEST_ENV = {
-    name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}
-}
-GUEST_ENV |= {"SLURM_JOB_ID": "11"}
-
-
-@dataclass(frozen=True)
-class Node:
-    """Hooks whose records are in the test's directory, on a node where Slurm has a control group and does not answer."""
-
-    installed: Installed
-    shares: Path
-
-    def run(self, hook: str, environ: dict[str, str]) -> str:
-        """What it says; it ends well."""
-        done = self.installed.run(hook, environ)
-        assert (done.returncode, done.stdout) == (0, b"")
-        return done.stderr.decode(errors="replace")
-
-    def records(self) -> dict[str, list[str]]:
-        found = [path for path in sorted(self.shares.iterdir()) if not path.name.startswith(".")]
-        return {path.name: path.read_text().splitlines() for path in found}
-
-    def starts(self, job: int, gpus: str) -> str:
-        return self.run("prolog", {**PROLOG_ENV, "SLURM_JOB_ID": str(job), "SLURM_JOB_GPUS": gpus})
+from tests.prolog.conftest import EPILOG_ENV
+from tests.prolog.walls_node import GUEST_ENV, Node, make_node
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    installed = make_installed(tmp_path)
-    shares, groups, tools = tmp_path / "run" / "shares", tmp_path / "cgroup", tmp_path / "tools"
-    (groups / "freezer" / "slurm_n1").mkdir(parents=True)
-    tools.mkdir()
-    for tool in ("sleep", "readlink", "stat", "find", "timeout"):
-        (tools / tool).symlink_to(shutil.which(tool) or "/")
-    changes = {
-        "shares=/run/slurm-soda-node/shares": f"shares={shares}",
-        "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
-        "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
-        "share_until=$((now + 20))": "share_until=$((now + 1))",
-    }
-    found = set()
-    for source in (*(CHECKOUT / "prolog").glob("share-*"), CHECKOUT / "epilog/share-end", CHECKOUT / "epilog/epilog"):
-        text = source.read_text()
-        for old, new in changes.items():
-            found |= {old} if old in text else set()
-            text = text.replace(old, new)
-        (installed.prefix / "libexec" / source.name).write_text(text)
-    assert found == set(changes)
-    node = Node(installed, shares)
-    says(node, "")
-    return node
+    return make_node(tmp_path)
 
 
 def extra(*, hosts: tuple[int, ...] = (10,), gpus: tuple[int, ...] = (0, 1), own: int = 0) -> str:
@@ -107,9 +59,7 @@ def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -
 def command(node: Node, name: str, answers: dict[str, str]) -> None:
     """What a command of Slurm answers, by a word of the question; to any other it has no answer."""
     cases = "".join(f"*\"{word}\"*) printf '%s' '{answer}' ;;\n" for word, answer in answers.items())
-    path = node.shares.parent.parent / "tools" / name
-    path.write_text(f'#!/bin/sh\ncase "$*" in\n{cases}*) exit 1 ;;\nesac\n')
-    path.chmod(0o755)
+    node.tool(name, f'case "$*" in\n{cases}*) exit 1 ;;\nesac')
 
 
 def says(node: Node, tres: str, listed: str = "") -> None:
@@ -324,8 +274,8 @@ def test_nobody_starts_where_records_were_lost_and_slurm_does_not_tell(node: Nod
     lose(node)
     command(node, "squeue", {})
     assert "was lost, and Slurm does not tell" in node.starts(9, "3")
-    assert not node.records()
-    (node.shares.parents[1] / "tools" / "squeue").unlink()
+    assert {name: lines[0] for name, lines in node.records().items()} == {"env.9": "CUDA_VISIBLE_DEVICES="}
+    (node.tools / "squeue").unlink()
     assert "slurm-soda: " not in node.starts(9, "3"), "nor are there guests where Slurm has no commands"
     assert set(node.records()) == {"gpus.9"}
 
@@ -334,10 +284,8 @@ def test_who_goes_back_without_records_waits_until_slurmd_has_heard_of_it(node: 
     """Slurm tells slurmd a moment after its answer to the requeue; until then slurmd would start the job."""
     node.shares.parent.mkdir(exist_ok=True)
     node.shares.symlink_to(node.shares.parent)
-    tools = node.shares.parents[1] / "tools"
-    for command, said in (("squeue", "11 11 RUNNING"), ("scontrol", "")):
-        (tools / command).write_text(f"#!/bin/sh\necho {said}\n")
-        (tools / command).chmod(0o755)
+    node.tool("squeue", "echo 11 11 RUNNING")
+    node.tool("scontrol", "")
     began_s = time.monotonic()
     assert "it goes back into the queue" in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
     assert time.monotonic() - began_s >= 2

@@ -51,11 +51,18 @@ class Site:
         return job
 
     def guest(
-        self, hosts: list[int], gpus: tuple[int, ...], *options: str, own: int = 0, node: str = "n1", plain: int = 0
+        self,
+        hosts: list[int],
+        gpus: tuple[int, ...],
+        *options: str,
+        own: int = 0,
+        node: str = "n1",
+        plain: int = 0,
+        script: str = SHOW,
     ) -> int:
         """``plain``: before it can start its owner asks for so many GPUs of his own."""
         asks = len(gpus) + own
-        job = self.submit(SHOW, "--hold", f"--gpus-per-node={asks}", *options)
+        job = self.submit(script, "--hold", f"--gpus-per-node={asks}", *options)
         undo = {"TresPerNode": f"gres/gpu:{asks}", "ReqNodeList": ""}
         record = GuestRecord(tuple(sorted(hosts)), gpus, own=own, sub_batch=32, steps=2, undo=undo)
         request = ",".join(([f"gres/gpu:{own}"] if own else []) + [f"gres/sharedgpu:g{gpu}:1" for gpu in gpus])
