@@ -13,7 +13,7 @@ import numpy as np
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
 from slurm_soda.policies.run_times.owners import MIN_OWNERS
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
 
 PRIOR_JOBS = 5.0
@@ -42,7 +42,7 @@ class _Histogram:
     def add(self, at: int, keep: float) -> None:
         """One more job; what was before counts ``keep`` times as much as it did."""
         self.weights *= keep
-        self.weights[at] += 1.0
+        self.weights += SPREAD[at]
         self.total = self.total * keep + 1.0
         self.jobs += 1
 
