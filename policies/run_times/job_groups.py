@@ -19,6 +19,8 @@ class SubmissionTraits:
     partition: str = ""
     name: str = ""
     model: str = ""
+    limit_s: float | None = None
+    """Its time limit: jobs of one script have the same. None where nobody says, or it has none."""
 
     @property
     def family(self) -> str:
@@ -34,6 +36,7 @@ class JobGroup(NamedTuple):
     partition: str | None = None
     model: str | None = None
     family: str | None = None
+    limit_s: float | None = None
 
     def words(self) -> str:
         """For people: ``of alice, on 4 GPUs in main, training resnet50``."""
@@ -55,8 +58,14 @@ def list_groups(traits: SubmissionTraits) -> tuple[JobGroup, ...]:
     shape = JobGroup(gpus=traits.gpus, partition=traits.partition)
     own = shape._replace(owner=traits.owner)
     groups = [JobGroup(), shape, JobGroup(owner=traits.owner), own]
+    if traits.limit_s is not None:
+        groups.insert(2, shape._replace(limit_s=traits.limit_s))
     if traits.model:
         groups += [shape._replace(model=traits.model), own._replace(model=traits.model)]
+    if traits.limit_s is not None:
+        groups.append(own._replace(limit_s=traits.limit_s))
+        if traits.model:
+            groups.append(own._replace(limit_s=traits.limit_s, model=traits.model))
     if traits.name:
         groups.append(own._replace(family=traits.family, model=traits.model or None))
     return tuple(groups)

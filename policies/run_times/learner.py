@@ -185,6 +185,6 @@ class RunTimeLearner:
 
 
 def _half_life(group: JobGroup) -> float:
-    if group.model is not None or group.family is not None:
+    if group.model is not None or group.family is not None or group.limit_s is not None:
         return _CLOSEST_HALF_LIFE
     return _OWNER_HALF_LIFE if group.gpus is None else _SHAPE_HALF_LIFE
