@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -21,7 +22,8 @@ RENEW_JOBS = 10
 MAX_RENEWED = 500
 """Curves renewed at one decision; the others wait for the next one."""
 MAX_KINDS = 5000
-"""Beyond so many kinds at once, jobs are predicted from those of their owner, shape and model, whatever their name."""
+"""Beyond so many kinds at once, jobs are predicted from those of their owner, shape and model, whatever their name and time
+limit."""
 
 
 @dataclass(slots=True)
@@ -54,8 +56,8 @@ class BatchRunTimePredictor:
         """Number of a kind of job; the same for traits that differ in numbers of the name only, until :meth:`forget`."""
         traits = replace(traits, name=traits.family)
         number = self._numbers.get(traits)
-        if number is None and len(self._kinds) >= MAX_KINDS and traits.name:
-            return self.number(replace(traits, name=""))
+        if number is None and len(self._kinds) >= MAX_KINDS and (traits.name or math.isfinite(traits.limit_s)):
+            return self.number(replace(traits, name="", limit_s=math.inf))
         if number is None:
             number = self._numbers[traits] = len(self._kinds)
             self._kinds.append(_Kind(traits, self.learner.known(traits), 0, 0))

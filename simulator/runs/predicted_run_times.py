@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -133,6 +132,6 @@ def traits_of_workload(workload: Workload) -> Sequence[SubmissionTraits]:
     users, partitions, models = (*workload.users, ""), (*workload.partitions, ""), (*workload.models, "")
     columns = (workload.user, workload.gpus, workload.partition, workload.model, workload.time_limit_s)
     return [
-        SubmissionTraits(users[user], gpus, partitions[partition], model=models[model], limit_s=limit_s if math.isfinite(limit_s) else None)
+        SubmissionTraits(users[user], gpus, partitions[partition], model=models[model], limit_s=limit_s)
         for user, gpus, partition, model, limit_s in zip(*(column.tolist() for column in columns), strict=True)
     ]
