@@ -22,6 +22,7 @@ from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
 from slurm_soda.agent.sampling.progress_files import ProgressFiles
 from slurm_soda.agent.sampling.run_progress import RunProgress
+from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
 from slurm_soda.wire.records import JobOpened
@@ -52,6 +53,7 @@ class AgentDependencies:
     cpu: CpuReader
     gpus: Gpus
     progress: ProgressFiles
+    sm_use: SmUseCounter
     uploader: Uploader
     backoff: Backoff
     faults: RecentFaults
@@ -152,7 +154,9 @@ class Agent:
         self._parts.cpu.read(runs, now_s)
         self._read_progress(runs, now_s)
         unread = [run for run in runs if run.usage is not None and run.usage.gpu_covered_s == 0]
-        readings = self._read_gpus([run for run in runs if run.closed is None] if gpus else unread, now_s)
+        under_way = [run for run in runs if run.closed is None]
+        readings = self._read_gpus(under_way if gpus else unread, now_s)
+        self._parts.sm_use.count(under_way, self._parts.steady())
         for run in runs:
             if run.closed is not None:
                 run_records.end(run)

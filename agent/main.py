@@ -32,6 +32,7 @@ from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.sampling.hook_walls import HookWalls
 from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.agent.sampling.progress_files import ProgressFiles
+from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import CONFIG_FILE, AgentConfig, load_agent_config
 from slurm_soda.agent.tuning.tuning_controller import CoreTuningController
 from slurm_soda.wire.errors import SodaError
@@ -55,6 +56,7 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         cpu=CpuReader(config.cgroup_root),
         gpus=gpus,
         progress=ProgressFiles(config.progress),
+        sm_use=SmUseCounter(gpus, JobProcesses(config.cgroup_root), config.interval_s),
         uploader=_uploader(config),
         backoff=Backoff(config.retry_max_s, random.Random()),  # noqa: S311  (spreads retries, guards nothing)
         faults=faults,

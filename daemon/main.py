@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
+import math
 import os
 import socket
 import sys
@@ -62,6 +64,8 @@ EXIT_STORE_UNUSABLE = 5
 MIN_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 """A loop that events keep awake rests as long as its last cycle took, up to this: slurmctld has others to serve."""
+TIDY_EVERY_S = 3600.0
+"""After the first cycle, and then so often, what lasts is set aside from garbage collection."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -272,6 +276,7 @@ class _Site:
             with suppress(SQLAlchemyError, StoreError):  # the next cycle says what is wrong with the store
                 lease.renew()
 
+        tidy_s = -math.inf
         try:
             server.start()
             notifier.ready()
@@ -279,6 +284,9 @@ class _Site:
                 began_s = clock.elapsed_s()
                 report = cycles.run()
                 _log_cycle(report, notifier)
+                if not report.error and began_s >= tidy_s:
+                    set_aside_lasting_objects()
+                    tidy_s = began_s + TIDY_EVERY_S
                 shares.step(cycles.settings, enforces=report.acts)
                 rest_s = min(clock.elapsed_s() - began_s, MAX_PAUSE_S)
                 sleep_s = max(report.pause_s - (clock.elapsed_s() - began_s), MIN_PAUSE_S)
@@ -304,6 +312,15 @@ class _Site:
         self.settings = settings
         log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
         return True
+
+
+def set_aside_lasting_objects() -> None:
+    """Spare Python's garbage collector what lasts, such as jobs and what is known of pairs: else it looks through all of it
+    every few cycles (0.3 s for 10 000 jobs and 60 000 values). What has come to an end since the last time is collected.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def use_settings(settings: Settings, cycles: CycleRunner, searches: MultiNodeSearches) -> None:

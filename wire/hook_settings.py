@@ -61,12 +61,13 @@ def read_hook_settings(path: Path) -> HookSettings:
         return HookSettings()
     except OSError as error:
         return HookSettings(problem=error.strerror or "it cannot be read")
-    told = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+    pairs = [(key.strip(), value.strip()) for key, _, value in (line.partition("=") for line in lines)]
+    told = dict(pairs)
     wait = told.get("kill_wait_s", "")
     names = [name[:_LONGEST_NAME] for name in told.get("partitions", "").split(",") if name]
     return HookSettings(
         int(wait) if _KILL_WAIT.fullmatch(wait) else DEFAULT_KILL_WAIT_S,
-        told.get("mps") == "yes",
+        {value for key, value in pairs if key == "mps"} == {"yes"},
         tuple(names[:_MOST_PARTITIONS]),
         told.get("consent_by_default") == "yes",
     )

@@ -14,7 +14,7 @@ from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
-from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, RunFields
+from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, MAX_JOB_ID, RunFields
 from slurm_soda.wire.walls import NodeWalls
 
 WIRE_VERSION = 1
@@ -25,6 +25,9 @@ MAX_RECORDS = 4096
 MAX_FAULTS = 64
 MAX_FAULT_LENGTH = 400
 MAX_NODES = 1_000_000
+MAX_SM_USES = 16
+"""Sets of co-runners of one run on one node that are kept apart: the newest ones."""
+MAX_CO_RUNNERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,34 @@ class JobClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class SmUse:
+    """How much of its GPUs' time one run used on one node, alone or beside the same jobs all the time.
+
+    Only a hint: kernels of a run that shares its GPUs may run longer, and several at once, without any more work being done.
+    """
+
+    co_runners: tuple[int, ...] = ()
+    """Ids of the jobs on its GPUs there, ascending; none: it was alone."""
+    covered_s: float = 0.0
+    """For how long it was seen so."""
+    busy_s: float = 0.0
+    """:attr:`covered_s`, each second times the part of the GPUs' time in which a kernel of its processes ran."""
+
+    @classmethod
+    def from_dict(cls, data: object) -> SmUse:
+        """Check and take one use that came from outside.
+
+        Raises:
+            RecordError: a field is missing, of another type or out of bounds.
+        """
+        read = RunFields("use of GPUs", data)
+        covered_s = read.unix_s("covered_s")
+        return cls(
+            read.wholes("co_runners", MAX_CO_RUNNERS, 1, MAX_JOB_ID), covered_s, read.number("busy_s", 0, covered_s)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class JobUsage:
     """What one run used on one node so far; cumulative, so that a lost or doubled report does no harm."""
 
@@ -117,6 +148,8 @@ class JobUsage:
     memory_peak_mib: float
     cpu_source: str = ""
     """Where CPU seconds and memory came from: ``cgroup/v1``, ``cgroup/v2`` or ``process tree``."""
+    sm_uses: tuple[SmUse, ...] = ()
+    """The last one is of now."""
 
     @classmethod
     def from_dict(cls, data: object) -> JobUsage:
@@ -140,6 +173,7 @@ class JobUsage:
             cpu_s=read.number("cpu_s"),
             memory_peak_mib=read.number("memory_peak_mib"),
             cpu_source=read.text("cpu_source", 32, ""),
+            sm_uses=tuple(SmUse.from_dict(item) for item in read.objects("sm_uses", MAX_SM_USES)),
         )
 
 

@@ -11,7 +11,7 @@ MAX_ITERATIONS = 1e12
 """Of a training; as many as ``--soda-iterations`` allows."""
 MAX_SEARCHES = 1_000_000
 MAX_STEPS = 64
-_MAX_JOB_ID = 0xFFFF_FFFF
+MAX_JOB_ID = 0xFFFF_FFFF
 """Ids of a federation have the cluster's number in their upper bits."""
 _MAX_RESTARTS = 1_000_000
 _MAX_TIME_S = 1e11
@@ -26,7 +26,7 @@ class RunFields(JsonFields):
 
     def job_id(self) -> int:
         """Slurm's job id."""
-        return self.whole("job_id", 1, _MAX_JOB_ID)
+        return self.whole("job_id", 1, MAX_JOB_ID)
 
     def restart(self) -> int:
         """SLURM_RESTART_COUNT: 0 for the first run."""

@@ -19,6 +19,8 @@ class NodeWalls:
     """What is wrong, and the remedy; empty: all parts are there and root's."""
     recorded: tuple[int, ...] = ()
     """Jobs with GPUs whose prolog wrote a record: nobody else can be a host."""
+    guests: tuple[int, ...] | None = None
+    """Guests whose prolog wrote a record; ``None``: an older agent does not tell."""
 
     @classmethod
     def from_dict(cls, data: object) -> NodeWalls:
@@ -31,4 +33,9 @@ class NodeWalls:
         return cls(
             fault=read.text("fault", MAX_FAULT_LENGTH, ""),
             recorded=read.wholes("recorded", MAX_RECORDED_JOBS, 1, 0xFFFF_FFFF),
+            guests=read.wholes("guests", MAX_RECORDED_JOBS, 1, 0xFFFF_FFFF) if _tells_guests(data) else None,
         )
+
+
+def _tells_guests(data: object) -> bool:
+    return isinstance(data, dict) and data.get("guests") is not None

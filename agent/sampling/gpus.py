@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class Gpus:
         self._by_index: dict[int, Any] = {}
         self._open = False
         self._retry_at_s = 0.0
+        self._sampled_us: dict[int, int] = {}
+        """Of each GPU when the last samples of processes were taken, the oldest of them; Unix microseconds."""
         self.fault = ""
         """Why something could not be read, or empty."""
 
@@ -81,6 +84,27 @@ class Gpus:
                 break
             found[index] = GpuReading(util_ratio=min(max(util, 0.0), 1.0), memory_mib=memory)
         return found
+
+    def process_use(self, index: int) -> dict[int, float] | None:
+        """Part of a GPU's time, 0 to 1, that each process used since the last call, by process id; empty: nobody did.
+
+        ``None`` where the driver does not tell: in MIG mode, before Maxwell, or with values that cannot be.
+        """
+        handle = self._by_index.get(index)
+        if handle is None:
+            return None
+        # Each process has its own moments of samples: none is lost that is newer than the oldest of the last ones. They are
+        # dated by the time of day; where that was set back, they may be of the future.
+        since_us = min(self._sampled_us.get(index, 0), time.time_ns() // 1000)
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        except pynvml.NVMLError_NotFound:
+            return {}
+        except pynvml.NVMLError:
+            return None
+        self._sampled_us[index] = min((one.timeStamp for one in samples), default=since_us)
+        found = {one.pid: one.smUtil / 100 for one in samples}
+        return found if all(ratio <= 1 for ratio in found.values()) else None
 
     def near(self, indices: Iterable[int]) -> frozenset[int]:
         """CPUs on the side of the node where these GPUs are; empty where the driver does not say."""

@@ -20,7 +20,7 @@ _PARTS = {"share-start": b"exit 100", "share-end": b"exit 100"} | {
 """What prolog and epilog read, and the last line of each: one that was cut off has it no more."""
 _HOOKS = {"prolog": b"share-start", "epilog": b"share-end"}
 """What Slurm runs, and the part that each names: one of an older version names none."""
-_RECORD = re.compile(r"gpus\.([1-9][0-9]{0,9})")
+_RECORD = re.compile(r"(gpus|guest)\.([1-9][0-9]{0,9})")
 _REINSTALL = "make install ROLE=agent there"
 
 
@@ -46,7 +46,9 @@ class HookWalls:
         """As it is now."""
         try:
             self._check_hooks()
-            return NodeWalls(recorded=tuple(sorted(self._recorded())[-MAX_RECORDED_JOBS:]))
+            found = sorted(self._recorded())
+            recorded, guests = ([job for kind, job in found if kind == wanted] for wanted in ("gpus", "guest"))
+            return NodeWalls("", tuple(recorded[-MAX_RECORDED_JOBS:]), tuple(guests[-MAX_RECORDED_JOBS:]))
         except _WallError as error:
             return NodeWalls(fault=str(error)[:MAX_FAULT_LENGTH])
 
@@ -68,8 +70,8 @@ class HookWalls:
             raise _WallError(f"{name} in {self.libexec} is not root's alone, or cannot be run: {_REINSTALL}")
         return content
 
-    def _recorded(self) -> Iterator[int]:
-        """None where no prolog has made the directory yet."""
+    def _recorded(self) -> Iterator[tuple[str, int]]:
+        """Kind of the record and job. None where no prolog has made the directory yet."""
         for path in (self.shares.parent, self.shares):
             try:
                 found = path.lstat()
@@ -81,6 +83,6 @@ class HookWalls:
                 raise _WallError(f"{path} is not root's own directory: remove it; the next prolog makes it again")
         try:
             with os.scandir(self.shares) as entries:
-                yield from (int(named[1]) for entry in entries if (named := _RECORD.fullmatch(entry.name)))
+                yield from ((named[1], int(named[2])) for entry in entries if (named := _RECORD.fullmatch(entry.name)))
         except OSError as error:
             raise _WallError(f"{self.shares}: {error.strerror}") from None

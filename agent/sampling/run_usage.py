@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 
 from slurm_soda.wire.json_fields import JsonFields, decode_json
-from slurm_soda.wire.records import JobOpened, JobUsage
+from slurm_soda.wire.records import MAX_CO_RUNNERS, MAX_SM_USES, JobOpened, JobUsage, SmUse
 from slurm_soda.wire.spool import MAX_FILE_BYTES
 
 MAX_COUNTERS = 64
@@ -34,6 +34,8 @@ class RunUsage:
     """CPU seconds of counters that are gone."""
     counters: dict[str, float] = field(default_factory=dict)
     """Last value of every CPU counter (a cgroup, a step's process tree) by its identity."""
+    sm_uses: list[SmUse] = field(default_factory=list)
+    """Since it first computed; the last one is of now."""
 
     @property
     def cpu_s(self) -> float:
@@ -52,6 +54,15 @@ class RunUsage:
         self.gpu_busy_s += util_ratio * step_s
         self.gpu_util_last_ratio = util_ratio
         self.gpu_memory_peak_mib = max(self.gpu_memory_peak_mib, memory_mib)
+
+    def add_sm_use(self, co_runners: tuple[int, ...], covered_s: float, used_ratio: float) -> None:
+        """Take one reading of what its processes used of its GPUs' time while they had these co-runners."""
+        if len(co_runners) > MAX_CO_RUNNERS:
+            return
+        known = next((one for one in self.sm_uses if one.co_runners == co_runners), SmUse(co_runners))
+        others = [one for one in self.sm_uses if one is not known][-(MAX_SM_USES - 1) :]
+        sums = known.covered_s + covered_s, known.busy_s + covered_s * used_ratio
+        self.sm_uses = [*others, SmUse(co_runners, *(round(one, 3) for one in sums))]
 
     def add_cpu(self, now_s: float, source: str, counters: dict[str, float], memory_mib: float) -> float:
         """Take one reading of the run's CPU counters; the CPU seconds that it added are returned."""
@@ -89,6 +100,7 @@ class RunUsage:
             cpu_s=round(self.cpu_s, 3),
             memory_peak_mib=round(self.memory_peak_mib, 2),
             cpu_source=self.cpu_source,
+            sm_uses=tuple(self.sm_uses),
         )
 
     def to_line(self) -> bytes:
@@ -119,4 +131,5 @@ class RunUsage:
             cpu_source=read.text("cpu_source", 32),
             cpu_gone_s=read.number("cpu_gone_s"),
             counters={name: counters.number(name) for name in names},
+            sm_uses=[SmUse.from_dict(item) for item in read.objects("sm_uses", MAX_SM_USES)],
         )

@@ -40,10 +40,11 @@ def _write(results: Results) -> Written:
     lines = paragraph(
         f"Generated jobs whose owners bear a slowdown of {BOUND} and whose pairs are expected to take {HOPED} times",
         "as long, but take longer. Where it was seen for a minute that a bound is broken, the guest is preempted and",
-        "the two do not meet again ([policies/sharing.md](policies/sharing.md#parting)); kinds of jobs that were seen",
-        "are not paired again in either case. Parting acts where a job has a bound and policies do not know the truth:",
-        "no other section of this page has both, so none of their figures change by it.",
-        "`srsf-share` separates pairs by itself, so none is left to part.",
+        "the two do not meet again ([policies/sharing.md](policies/sharing.md#parting)), and whoever was slowed gets no",
+        "other guest before it has made up for that; kinds of jobs that were seen are not paired again in either case.",
+        "Parting acts where a job has a bound and policies do not know the truth: no other section of this page has both,",
+        "so none of their figures change by it. `srsf-share` separates pairs by itself, so none is left to part; what",
+        "differs there is who gets another guest, and when.",
     )
     body, used = [], []
     for truth in TRUTHS:

@@ -219,7 +219,7 @@ def _outline_agent(agent: AgentHeartbeat) -> AgentHeartbeat:
     shown = {column.key: getattr(agent, column.key) for column in AgentHeartbeat.__table__.columns}
     kept = [fault for fault in agent.faults if not re.search(r"\d", fault)]
     hidden = ["soda-agent's log on the node says more"] if len(kept) < len(agent.faults) else []
-    walls = [{**walls, "recorded": []} for walls in agent.walls]
+    walls = [{"fault": walls["fault"], "recorded": []} for walls in agent.walls]
     return AgentHeartbeat(**shown | {"faults": [*kept, *hidden], "walls": walls})
 
 

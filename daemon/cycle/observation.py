@@ -102,7 +102,11 @@ class SnapshotReader:
         with watch("decide.sharing"):
             self.sharing.why_not_guest = state.shares.why_not_guest
             snapshot = self.sharing.fill(
-                snapshot, slurm_state, settings.sharing, parts_by_hand=bool(state.shares.unshared)
+                snapshot,
+                slurm_state,
+                settings.sharing,
+                parts_by_hand=bool(state.shares.unshared),
+                guests=state.shares.by_guest.keys(),
             )
             state.shares.unguarded = self.sharing.unguarded
             return state.shares.keep_apart(limit_partings(snapshot, refused, most))

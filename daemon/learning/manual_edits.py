@@ -129,7 +129,8 @@ class ProfileEditor:
     def _write(self, session: Session, action: str, summary: str, values: Sequence[ProfileValue]) -> int:
         rows = [row_columns(value) for value in values]
         found = {
-            tuple(getattr(row, name) for name in stored.VALUE_KEY_COLUMNS): row for row in stored.all_values(session)
+            tuple(getattr(row, name) for name in stored.VALUE_KEY_COLUMNS): row
+            for row in session.scalars(select(ProfileValueRow))
         }
         replaced = [
             found[key] for row in rows if (key := tuple(row[name] for name in stored.VALUE_KEY_COLUMNS)) in found

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Row
 
 from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 
 
-def value_from_row(row: ProfileValueRow) -> ProfileValue:
+def value_from_row(row: ProfileValueRow | Row[Any]) -> ProfileValue:
     """From a row of the store."""
-    kind = JobKind(row.model, row.batch, row.gpu_type, row.gpus)
+    kind = _kind(row.model, row.batch, row.gpu_type, row.gpus)
     error = math.inf if row.error is None else row.error
     estimate = Estimate(row.value, error, Source(row.source))
     subject = ProfileSubject(kind, row.partner, row.partner_batch)
     return ProfileValue(subject, row.quantity, estimate, row.observations, row.origin, row.at_s, row.owner)
+
+
+_kind = lru_cache(maxsize=4096)(JobKind)
+"""A table of pairs names each kind in hundreds of rows."""
 
 
 def row_columns(value: ProfileValue) -> dict[str, object]:

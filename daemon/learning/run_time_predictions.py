@@ -75,6 +75,8 @@ class RunTimePredictor:
     forecast: BatchRunTimePredictor = field(default_factory=BatchRunTimePredictor)
     _standing: StandingPredictions = field(default_factory=StandingPredictions)
     _profiles: KindProfiles | None = None
+    _each: dict[tuple[object, ...], Estimate | None] = field(default_factory=dict)
+    """What :attr:`_profiles` say of an iteration, by all that tells a kind: few differ among many jobs."""
     _numbers: dict[int, tuple[float, int]] = field(default_factory=dict)
     """Kind of each listed job, with its submit time, by job id."""
     _learned: set[int] = field(default_factory=set)
@@ -110,6 +112,7 @@ class RunTimePredictor:
             self._numbers.clear()
         try:
             gpu_types = self._gpu_types = {node.name: node.gpu_type for node in nodes if node.gpus}
+            self._each = {}
             if first:
                 with self.store.read() as session:
                     self._recall(session, now_s, list(job_cache.jobs.values()))
@@ -119,7 +122,7 @@ class RunTimePredictor:
                 if first:
                     stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
             with self.store.read() as session:
-                self._profiles = read_iteration_times(session)
+                self._profiles, self._each = read_iteration_times(session), {}
             self._failing = ""
         except Exception as error:  # noqa: BLE001 - see above
             self._say("not-learned", error)
@@ -147,7 +150,9 @@ class RunTimePredictor:
         self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
-            if work is not None or told is not None:
+            if work is not None and told is None and not attained_s[at]:  # all of it lies ahead
+                left_s[at], by_history[at] = work.left * work.each.value, False
+            elif work is not None or told is not None:
                 predicted = predict_run_time_left(attained_s[at], math.inf, progress=told, iterations=work)
                 left_s[at] = left_s[at] if predicted is None else predicted.left.value
                 by_history[at] &= predicted is None
@@ -177,10 +182,13 @@ class RunTimePredictor:
         return None if each is None or each.value <= 0 else IterationWork(record.hints.iterations, each)
 
     def _iteration_s(self, record: SlurmJob) -> Estimate | None:
-        kind = kind_of_listed_job(record, self._gpu_types)
-        return (
-            None if kind is None or self._profiles is None else self._profiles.of_owner(record.user).iteration_s(kind)
-        )
+        hints = record.hints
+        told = (record.user, hints.model, hints.batch_size, record.gpu_type, record.node_names, record.gpus)
+        if told not in self._each:
+            kind = kind_of_listed_job(record, self._gpu_types)
+            known = None if kind is None or self._profiles is None else self._profiles.of_owner(record.user)
+            self._each[told] = None if kind is None or known is None else known.iteration_s(kind)
+        return self._each[told]
 
     def _left(self, job: CachedJob, learnt: LearnedRunTime, now_s: float) -> RunTimeLeft | None:
         assert job.record is not None
@@ -222,14 +230,16 @@ class RunTimePredictor:
     def _tell(self, session: Session, now_s: float, job_cache: JobCache) -> None:
         waiting = (job for job in job_cache.jobs.values() if job.pk is not None and job.end_s is None)
         self._told &= {job.pk for job in job_cache.jobs.values() if job.pk is not None}
-        for job in list(islice((job for job in waiting if job.pk not in self._told), MAX_PREDICTIONS_PER_STEP)):
+        fresh = list(islice((job for job in waiting if job.pk not in self._told), MAX_PREDICTIONS_PER_STEP))
+        written = stored.already_predicted(session, [job.pk for job in fresh if job.pk is not None])
+        for job in fresh:
             assert job.pk is not None
             self._told.add(job.pk)
-            if job.record is None:
+            if job.record is None or job.pk in written:
                 continue
             learnt = self.forecast.known(self._number(job.record))
             predicted = self._left(job, learnt, now_s)
-            if predicted is not None and stored.run_time_prediction_of(session, job.pk) is None:
+            if predicted is not None:
                 session.add(_prediction_row(job.pk, predicted, learnt, _attained_s(job, now_s), now_s))
 
     def _say(self, event: str, error: Exception) -> None:

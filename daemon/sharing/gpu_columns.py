@@ -114,16 +114,16 @@ class DeviceReader:
         return found
 
     def _columns(self, first: IntColumn, held: Mapping[int, Mapping[int, bool]], known: KindProfiles) -> GpuDevices:
-        rows = [sorted(held.get(row, {}).items()) for row in range(len(self.records))]
-        start = np.zeros(len(rows) + 1, dtype=np.int64)
-        np.cumsum([len(mine) for mine in rows], out=start[1:])
+        rows = [sorted(held[row].items()) for row in sorted(held)]
+        counts = np.zeros(len(self.records) + 1, dtype=np.int64)
+        counts[np.array(sorted(held), dtype=np.int64) + 1] = [len(mine) for mine in rows]
         told = {gpu_type: known.device_mib(gpu_type) for gpu_type in {node.gpu_type for node in self.nodes}}
         by_type = {gpu_type: math.inf if found is None else found.value for gpu_type, found in told.items()}
         memory_mib = [by_type[node.gpu_type] for node in self.nodes]
         return GpuDevices(
             first,
             np.repeat(np.array(memory_mib, dtype=np.float64), np.diff(first)),
-            start,
+            np.cumsum(counts),
             np.array([device for mine in rows for device, _ in mine], dtype=np.int64),
             guest=np.array([is_guest for mine in rows for _, is_guest in mine], dtype=np.bool_),
         )

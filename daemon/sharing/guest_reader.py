@@ -35,6 +35,8 @@ class GuestReader:
     """By guest that was asked about now; ``None``: no record that can be read."""
     _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
     """Jobs without a record, by id and restart count, with when they are asked about again, by the steady clock."""
+    _left_over: set[tuple[int, int]] = field(default_factory=set)
+    """Jobs with plain GPUs and a record, by id and restart count, as they were last seen."""
 
     def read(
         self, jobs: Mapping[int, SlurmJob], shares: Mapping[int, Share], steady_s: float
@@ -61,7 +63,9 @@ class GuestReader:
         found = [(job, record) for job in strangers if (record := self.records[job.job_id]) is not None]
         nobodys = {(job.job_id, job.restarts) for job in strangers if self.records[job.job_id] is None}
         self._strangers |= dict.fromkeys(nobodys, steady_s + ASK_STRANGERS_EVERY_S)
-        return found
+        # The jobs were read before their records: somebody may have made one a guest in between. The next reading tells.
+        seen, self._left_over = self._left_over, {(job.job_id, job.restarts) for job, _ in found if not job.shared_gpus}
+        return [(job, record) for job, record in found if job.shared_gpus or (job.job_id, job.restarts) in seen]
 
     def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
         if not self._may_carry_record(job) or job.state in ENDED_STATES:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.progress import CoRunners, RunId, progress_of_runs, shared_since_s
+from slurm_soda.daemon.store.progress import CoRunners, RunId, progress_of_runs, shared_since_of
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
@@ -38,7 +38,7 @@ class ObservedRun(NamedTuple):
     co_runners: CoRunners | None
     """``None``: nobody knows whom it has beside it."""
     began_s: float
-    """When all of them began to share; :func:`~slurm_soda.daemon.store.progress.shared_since_s`."""
+    """When all of them began to share; :func:`~slurm_soda.daemon.store.progress.shared_since_of`."""
     kind: JobKind | None
 
 
@@ -183,11 +183,8 @@ def read_observed_runs(
     runs = {RunId(job.job_id, job.restarts): job for job in running if job.gpus}
     with store.read() as session:
         told, paces = progress_of_runs(session, runs)
-        began_s = {
-            run: shared_since_s(session, co_runners_of[run])
-            for run in told
-            if run in co_runners_of and co_runners_of[run].others
-        }
+        shared = {run: co_runners_of[run] for run in told if run in co_runners_of and co_runners_of[run].others}
+        began_s = shared_since_of(session, shared)
     return {
         run.job_id: ObservedRun(
             runs[run],

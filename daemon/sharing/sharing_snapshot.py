@@ -19,8 +19,9 @@ from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests
 from slurm_soda.daemon.sharing.may_join import all_listed, consents, why_pools_exclude
-from slurm_soda.daemon.sharing.node_guards import describe_unguarded, read_node_guards
+from slurm_soda.daemon.sharing.node_guards import describe_unguarded, keep_lapses, read_node_guards
 from slurm_soda.daemon.sharing.observed_pairs import with_observations
+from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.stages.membership import members_of
@@ -37,12 +38,12 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn,
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.slurm_ext.read.snapshot import can_be_parted
+from slurm_soda.slurm_ext.read.snapshot import can_be_parted, is_revocable
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 
 NOT_REQUEUED = "only a batch job of one piece that Slurm may requeue can be one"
 KNOWN_FOR_S = 60.0
-"""What is known of kinds of jobs is read again so often; learning and imports are slower."""
+"""So often is looked whether something else is known of kinds of jobs; learning and imports are slower."""
 
 
 WhyNotGuest = Callable[[SlurmJob, WaitingJob | None], str]
@@ -65,12 +66,20 @@ class SharingSnapshotReader:
     unguarded: str = ""
     """Nodes with hosts that can have no guests, and why, at the last snapshot."""
     _known: KindProfiles | None = None
+    _fingerprint: tuple[Any, ...] = ()
+    """Of what :attr:`_known` was read from."""
     _read_again_s: float = -math.inf
     """By the steady clock."""
     _failing: str = field(default="")
 
     def fill(
-        self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings, *, parts_by_hand: bool
+        self,
+        snapshot: ClusterSnapshot,
+        slurm_state: SlurmState,
+        settings: SharingSettings,
+        *,
+        parts_by_hand: bool,
+        guests: Collection[int],
     ) -> ClusterSnapshot:
         """The snapshot with single GPUs, where jobs of a partition may share them, or, with ``parts_by_hand``, a guest shall
         go; else, and where that fails, as it was.
@@ -83,7 +92,7 @@ class SharingSnapshotReader:
         if pools_in_force or not (settings.partitions or parts_by_hand):
             return snapshot
         try:
-            filled = self._filled(snapshot, slurm_state, settings)
+            filled = self._filled(snapshot, slurm_state, settings, guests)
             if not settings.partitions:  # whatever is observed of pairs, it parts nobody there
                 return filled
             filled = with_faulted_pairs(self.store, filled)
@@ -95,18 +104,24 @@ class SharingSnapshotReader:
                 LOGGER.debug("unexpected", exc_info=True)
             return snapshot
 
-    def _filled(self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings) -> ClusterSnapshot:
+    def _filled(
+        self, snapshot: ClusterSnapshot, slurm_state: SlurmState, settings: SharingSettings, ours: Collection[int]
+    ) -> ClusterSnapshot:
         known = self._read_known(slurm_state.steady_s, mps=settings.mps)
         records = [slurm_state.jobs[job_id] for job_id in snapshot.jobs.job_id.tolist()]
         with self.store.read() as session:
-            guards = read_node_guards(session, slurm_state.now_s)
+            told = read_node_guards(session, slurm_state.now_s)
         allocations = slurm_state.allocations
-        guards = guards.with_jobs(records, allocations)
+        guards = told.with_jobs(records, allocations, ours)
+        keep_lapses(self.store, told, guards)
         reading = DeviceReader(snapshot, records, slurm_state.nodes, allocations, settings.gres, guards)
         devices, guests = reading.find_devices(known)
         sharing = describe_jobs(snapshot.jobs, records, slurm_state.nodes, known, settings)
         self.unguarded = describe_unguarded(records, allocations, sharing.shares, guards)
-        sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, guests, devices))
+        unrecorded = tuple(
+            record.job_id for record in records if record.job_id in guards.unrecorded and is_revocable(record)
+        )
+        sharing = replace(sharing, waits_as_guest=_wait_as_guests(records, guests, devices), unrecorded=unrecorded)
         sharing = self._with_obstacles(sharing, records, slurm_state.waiting or {})
         jobs = snapshot.jobs.with_columns(alloc_gpus=_gpus_by_entry(snapshot.jobs, devices))
         nodes = without_guests(snapshot.nodes, snapshot, guests)
@@ -129,7 +144,9 @@ class SharingSnapshotReader:
     def _read_known(self, steady_s: float, *, mps: bool) -> KindProfiles:
         if self._known is None or steady_s >= self._read_again_s:
             with self.store.read() as session:
-                self._known = read_kind_profiles(session, mps=mps)
+                fingerprint = (mps, *stored.fingerprint(session))
+                if self._known is None or fingerprint != self._fingerprint:  # else answers about pairs are kept, too
+                    self._known, self._fingerprint = read_kind_profiles(session, mps=mps), fingerprint
             self._read_again_s = steady_s + KNOWN_FOR_S
         return self._known
 
@@ -203,7 +220,7 @@ def _on_kept_nodes(records: Sequence[SlurmJob]) -> tuple[BoolColumn, BoolColumn]
 
 def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_preemptions: int) -> ClusterSnapshot:
     """The snapshot in which guests that Slurm refused to requeue lately, or that were preempted so often (0: no bound), stay
-    beside their hosts.
+    beside their hosts. Those that no wall holds go however often they went.
     """
     if not isinstance(snapshot, SharingSnapshot):
         return snapshot
@@ -211,7 +228,8 @@ def limit_partings(snapshot: ClusterSnapshot, refused: Collection[int], max_pree
     revocable = sharing.revocable & ~np.isin(jobs.job_id, list(refused))
     if max_preemptions:
         revocable &= jobs.preemptions < max_preemptions
-    return replace(snapshot, sharing=replace(sharing, revocable=revocable))
+    unrecorded = tuple(job_id for job_id in sharing.unrecorded if job_id not in refused)
+    return replace(snapshot, sharing=replace(sharing, revocable=revocable, unrecorded=unrecorded))
 
 
 def describe_shares(plan: Plan, snapshot: ClusterSnapshot, unguarded: str = "") -> dict[int, dict[str, Any]]:

@@ -96,7 +96,8 @@ def _store_heartbeat(session: Session, report: NodeReport, now_s: float) -> None
         session.add(seen)
     seen.agent_id, seen.seq, seen.seen_s = report.agent_id, report.seq, now_s
     seen.gpu_count, seen.faults = report.gpu_count, list(report.faults)
-    seen.walls = [asdict(walls) for walls in report.walls]
+    lapse = {"lapse": kept} if seen.walls and (kept := seen.walls[0].get("lapse")) else {}
+    seen.walls = [asdict(walls) | lapse for walls in report.walls]
     seen.hooks = [asdict(settings) for settings in report.hooks]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -19,6 +19,8 @@ from slurm_soda.daemon.store.queries import CLOCK_SLACK_S, belongs_to, find_jobs
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.wire.records import ReportedProgress
+
+K = TypeVar("K")
 
 
 class RunId(NamedTuple):
@@ -122,14 +124,22 @@ def _count(session: Session, before: JobProgressRow, told: ReportedProgress, co_
 
 def shared_since_s(session: Session, co_runners: CoRunners) -> float:
     """When all of them were iterating, as far as they tell."""
-    began_s = [
-        row.began_s
-        for other in co_runners.others
-        for row in session.scalars(select(JobProgressRow).filter_by(job_id=other.job_id, restart=other.restart))
+    return shared_since_of(session, {co_runners.name: co_runners})[co_runners.name]
+
+
+def shared_since_of(session: Session, co_runners_of: Mapping[K, CoRunners]) -> dict[K, float]:
+    """:func:`shared_since_s` of many, with one question for all."""
+    job_ids = {other.job_id for co_runners in co_runners_of.values() for other in co_runners.others}
+    told: dict[RunId, list[JobProgressRow]] = {}
+    for part in split_list(sorted(job_ids)):
+        for row in session.scalars(select(JobProgressRow).where(JobProgressRow.job_id.in_(part))):
+            told.setdefault(RunId(row.job_id, row.restart), []).append(row)
+    found: dict[K, float] = {}
+    for key, one in co_runners_of.items():
         # A job of the same id from before a reset of Slurm is none of them.
-        if row.at_s >= co_runners.since_s
-    ]
-    return max([co_runners.since_s, *began_s])
+        rows = (row for other in one.others for row in told.get(other, ()) if row.at_s >= one.since_s)
+        found[key] = max([one.since_s, *(row.began_s for row in rows)])
+    return found
 
 
 def progress_of(session: Session, job: Job) -> Sequence[JobProgressRow]:

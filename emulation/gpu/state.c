@@ -274,6 +274,8 @@ void gpu_node_read(struct gpu_node *node)
             node->mig = parse_mask(value);
         } else if (sscanf(line, "name=%95[^\n]", value) == 1) {
             snprintf(node->name, sizeof node->name, "%.95s", value);
+        } else if (sscanf(line, "mps_samples=%31s", value) == 1) {
+            node->server_samples = strcmp(value, "server") == 0;
         } else if (sscanf(line, "compute_mode=%31s", value) == 1) {
             node->mode = strcmp(value, "prohibited") == 0          ? GPU_PROHIBITED
                          : strcmp(value, "exclusive_process") == 0 ? GPU_EXCLUSIVE_PROCESS

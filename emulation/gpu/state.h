@@ -44,6 +44,7 @@ struct gpu_node {
     unsigned power_limit_mw;
     enum gpu_mode mode;
     int capability[2]; /* major, minor */
+    int server_samples; /* samples of utilisation name an MPS server in place of its clients */
 };
 
 /* Directory in use: $SODA_GPU_STATE, else DEFAULT/$SLURMD_NODENAME where that exists (many nodes in one container), else

@@ -19,6 +19,8 @@ typedef struct {
 } nvmlProcessUtilizationSample_t;
 
 #define NO_INSTANCE 0xFFFFFFFFU
+#define SAMPLE_US 166667U /* between two samples: NVML's reference says 1/6 s to 1 s, by product */
+#define MAXWELL 5 /* the first generation with samples of processes; major compute capability */
 
 void nvml_read_load(nvmlDevice_t device, struct load *load)
 {
@@ -102,7 +104,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device
     return bad;
 }
 
-/* One sample of each process that uses the GPU now, dated now: NVML's buffer of the last second with one entry each. */
+/* Whom a sample names: drivers differ in that under MPS. */
+static pid_t sampled_pid(const struct gpu_holder *holder)
+{
+    return nvml_node.server_samples && holder->server ? holder->server : holder->pid;
+}
+
+/* One sample of each process that uses the GPU now, dated by the newest of the driver's moments of sampling. */
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples,
                                                     unsigned *count, unsigned long long last_seen_us)
 {
@@ -111,10 +119,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
     nvmlReturn_t bad = nvml_check(device, count);
     if (bad)
         return bad;
-    if (nvml_in_mig_mode(device))
+    if (nvml_in_mig_mode(device) || nvml_node.capability[0] < MAXWELL)
         return NVML_ERROR_NOT_SUPPORTED;
     clock_gettime(CLOCK_REALTIME, &now);
     unsigned long long now_us = (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    now_us -= now_us % SAMPLE_US;
     nvml_read_load(device, &load);
     unsigned room = samples ? *count : 0, found = 0;
     for (unsigned i = 0; i < load.count && last_seen_us < now_us; i++) {
@@ -123,7 +132,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlPro
             continue;
         if (found < room)
             samples[found] = (nvmlProcessUtilizationSample_t){
-                .pid = (unsigned)load.holders[i].pid, .time_us = now_us, .sm_util = util, .mem_util = util / 2};
+                .pid = (unsigned)sampled_pid(&load.holders[i]), .time_us = now_us, .sm_util = util, .mem_util = util / 2};
         found++;
     }
     *count = found;

@@ -125,6 +125,7 @@ class SharingJobs:
         apart: pairs of job ids, the smaller one first, that are not to share again.
         manual_joins: guests and hosts, by id, of whom an admin said that they shall share.
         manual_partings: running guests, by id, that shall leave their hosts by an admin's word.
+        unrecorded: running guests, by id, of which no prolog made a record: nothing would make them leave with their hosts.
         faulted: those of them whose programs a fatal fault of one may have ended: they part if they share.
         program: what may have such a fault again, as a number; -1 for a job whose program has had none, left out for all.
         quarantined: pairs of programs that do not share.
@@ -151,6 +152,7 @@ class SharingJobs:
     apart: tuple[tuple[JobId, JobId], ...] = ()
     manual_joins: tuple[tuple[JobId, JobId], ...] = ()
     manual_partings: tuple[JobId, ...] = ()
+    unrecorded: tuple[JobId, ...] = ()
     faulted: tuple[tuple[JobId, JobId], ...] = ()
     program: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     quarantined: tuple[tuple[int, int], ...] = ()

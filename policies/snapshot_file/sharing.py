@@ -27,7 +27,16 @@ from slurm_soda.policies.snapshot_file.values import EncodingError, Rename, unex
 
 _PREDICTOR = "predictor"
 _SHARES = "shares"
-_NOT_COLUMNS = ("kinds", "apart", "faulted", "quarantined", "obstacles", "manual_joins", "manual_partings")
+_NOT_COLUMNS = (
+    "kinds",
+    "apart",
+    "faulted",
+    "quarantined",
+    "obstacles",
+    "manual_joins",
+    "manual_partings",
+    "unrecorded",
+)
 """Fields of :class:`.SharingJobs` without a value for each job."""
 
 

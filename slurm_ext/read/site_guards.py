@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from slurm_soda.slurm_ext.read.hook_calls import calls
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values
 
 _CALLS = tuple(re.compile(rf"\bsoda\.{name}[ \t]*\(") for name in ("submit", "modify"))
 _LUA_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|--\[(=*)\[.*?(?:\]\2\]|\Z)|--[^\n]*""", re.S)
 """A comment of lua, of a line or of several; or a string, which is none."""
-_COMMENT = re.compile(rb"(?:^|(?<=[\s;&|(]))#.*")
-"""Of a shell, and of most languages in which hooks are written."""
-_RUNS_OURS = {
-    "Prolog": re.compile(rb"libexec/prolog(?![\w.-])|slurm_soda\.prolog\.main"),
-    "Epilog": re.compile(rb"libexec/epilog(?![\w.-])|slurm_soda\.epilog\.main"),
-    "EpilogSlurmctld": re.compile(rb"libexec/epilogctld(?![\w.-])|/run/slurm-soda\}/wake"),
+_OURS = {
+    "Prolog": re.compile(rb"([^\s\"'=]*)/libexec/prolog(?![\w.-])|slurm_soda\.prolog\.main"),
+    "Epilog": re.compile(rb"([^\s\"'=]*)/libexec/epilog(?![\w.-])|slurm_soda\.epilog\.main"),
+    "EpilogSlurmctld": re.compile(rb"([^\s\"'=]*)/libexec/epilogctld(?![\w.-])|/run/slurm-soda\}/wake"),
 }
-"""By key of slurm.conf: a call of our hook, or what only our own does."""
+"""By key of slurm.conf: a call of our hook, with the folder that it is installed in; or what only our own does."""
+_OUR_NAME = b"slurm-soda's"
+"""Stands in a comment of each."""
 _MOST_BYTES = 65_536
 
 
@@ -73,18 +76,16 @@ def our_scripts(config: SlurmConfig, key: str) -> Sequence[str]:
 
 def _runs_ours(path: str, key: str) -> bool:
     texts = [beginning(file) for file in files_of(Path(path))]
-    return any(_calls_ours(text, key) for text in texts) if any(texts) else "soda" in path
+    return any(calls(text, partial(_names_ours, key)) for text in texts) if any(texts) else "soda" in path
 
 
-def _calls_ours(text: bytes, key: str) -> bool:
-    """A line that is no comment calls ours, before the script ends for certain: an ``exit`` that is not indented."""
-    for line in text.splitlines():
-        code = _COMMENT.sub(b"", line)
-        if _RUNS_OURS[key].search(code):
-            return True
-        if code.startswith(b"exit"):
-            return False
-    return False
+def _names_ours(key: str, text: bytes) -> bool:
+    """By its folder: our name is in it, a variable tells it, or what lies there is ours."""
+    return any(
+        not folder or b"soda" in folder or b"$" in folder or _OUR_NAME in beginning(Path(os.fsdecode(found[0])))
+        for found in _OURS[key].finditer(text)
+        for folder in (found[1],)
+    )
 
 
 def lua_code(text: str) -> str:

@@ -13,6 +13,7 @@ from slurm_soda.daemon.sharing.node_guards import read_node_guards
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.shares import open_shares
 from slurm_soda.daemon.store.store_errors import StoreBegunError, StoreDeniedError, StoreError, StoreMissingError
 from slurm_soda.daemon.store.store_failures import describe_disk, free_mib, ownership_commands
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
@@ -185,10 +186,10 @@ def _check_walls(session: Session, site: SiteAccess, nodes_text: str) -> Iterato
         with suppress(SlurmError):  # the nodes' own words are left
             client = site.slurm()
             records = client.jobs()
-            on_gpus = [record.job_id for record in records if record.state == "RUNNING" and record.gpus]
+            on_gpus = [one.job_id for one in records if one.state == "RUNNING" and (one.gpus or one.shared_gpus)]
             told = client.allocations(on_gpus) if on_gpus else {}
             held = {job_id: found for job_id, found in told.items() if not isinstance(found, SlurmReplyError)}
-            guards = guards.with_jobs(records, held)
+            guards = guards.with_jobs(records, held, {share.guest for share in open_shares(session)})
         yield check_walls_on_nodes(guards, sharing.gres, nodes_text)
 
 

@@ -106,7 +106,7 @@ def _checks_of_config(
     yield from slurm_conf.check_slurm_conf(config)
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)
-    yield slurm_conf.check_drained_nodes(nodes_text)
+    yield slurm_conf.check_drained_nodes(nodes_text, site.settings.sharing.gres)
     yield slurm_hooks.check_plugin_stack(config)
     yield slurm_hooks.check_job_submit(config, site.context.host())
     yield from slurm_hooks.check_hook_scripts(config)

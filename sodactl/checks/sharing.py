@@ -88,7 +88,10 @@ def _release(config: SlurmConfig) -> CheckResult:
 def _resources(gres: str, config: SlurmConfig, nodes_text: str) -> Iterator[CheckResult]:
     types = config.get("GresTypes", "(null)")
     good = gres in types.split(",")
-    remedy = f"add {gres} to GresTypes, to gres.conf and to the nodes' Gres as docs/sharing.md does"
+    remedy = (
+        f"add {gres} to GresTypes, to gres.conf and to the nodes' Gres as docs/sharing.md does; restart slurmd on all "
+        "nodes, and slurmctld after that"
+    )
     yield _result("GRES", "ok" if good else "fail", f"GresTypes={types}", remedy)
     counted = config.get("AccountingStorageTRES", "(null)").split(",")
     missing = [name for name in ("gres/gpu", f"gres/{gres}") if name not in counted]

@@ -183,18 +183,30 @@ def check_gpu_types(nodes_text: str | None) -> CheckResult:
     return CheckResult("GPU types", "ok", f"{', '.join(known)} on {sum(map(bool, types.values()))} nodes")
 
 
-def check_drained_nodes(nodes_text: str | None) -> CheckResult:
-    """No node is drained because slurmctld started a job on it a second time."""
+def check_drained_nodes(nodes_text: str | None, shared_gres: str) -> CheckResult:
+    """No node is drained because slurmctld started a job on it a second time, or knew of the second GRES before it did."""
     lines = (re.match(r"NodeName=(\S+).* State=(\S+).* Reason=(.*)", line) for line in (nodes_text or "").splitlines())
-    drained = [line[1] for line in lines if line and "DRAIN" in line[2] and line[3].startswith("Duplicate jobid")]
-    if drained:
+    drained = [(line[1], line[3]) for line in lines if line and "DRAIN" in line[2]]
+    if twice := [node for node, reason in drained if reason.startswith("Duplicate jobid")]:
         return CheckResult(
             "drained nodes",
             "warn",
-            f"Slurm drained {output.format_first(drained)} (Duplicate jobid): it started a job where it still ran",
-            f"scontrol update NodeName={','.join(drained[:5])} State=RESUME; scontrol release the jobs that Slurm held then",
+            f"Slurm drained {output.format_first(twice)} (Duplicate jobid): it started a job where it still ran",
+            f"{_resume(twice)}; scontrol release the jobs that Slurm held then",
         )
-    return CheckResult("drained nodes", "ok", "none for a duplicate job id")
+    if early := [node for node, reason in drained if reason.startswith(f"gres/{shared_gres} count")]:
+        return CheckResult(
+            "drained nodes",
+            "warn",
+            f"Slurm drained {output.format_first(early)} (gres/{shared_gres} count): slurmd and slurmctld read other files",
+            f"restart what has not read the new files; then {_resume(early)}. The order that drains nobody: slurmd before "
+            "slurmctld to add it, slurmctld before slurmd to take it out",
+        )
+    return CheckResult("drained nodes", "ok", f"none for a duplicate job id or gres/{shared_gres}")
+
+
+def _resume(nodes: Sequence[str]) -> str:
+    return f"scontrol update NodeName={','.join(nodes[:5])} State=RESUME"
 
 
 def parse_node_gres(nodes_text: str) -> list[tuple[str, str]]:

@@ -26,9 +26,8 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.share_objections import ShareObjection, find_remedy, list_objections
 from slurm_soda.sodactl.control.snapshot import ask_for_snapshot
-from slurm_soda.sodactl.live.job_identity import unknown_job_error
+from slurm_soda.sodactl.live.job_identity import JOB_ID, unknown_job_error
 from slurm_soda.sodactl.output import Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site, wake_daemon
 
 NOTHING_DONE = {

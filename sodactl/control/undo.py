@@ -20,9 +20,10 @@ from slurm_soda.slurm_ext.read.shown_request import REQUEST_FIELDS, is_same_valu
 from slurm_soda.slurm_ext.write.job_changes import MEMORY_FIELDS, JobChange, JobChangeKind, known_change
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
+from slurm_soda.sodactl.live.job_identity import JOB_ID
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
+from slurm_soda.sodactl.simulation.inputs.parameter_types import MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 _COMPARED = ("NumCPUs", "SiteFactor", "Partition", "TresPerNode", "TresPerJob")

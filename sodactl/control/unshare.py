@@ -22,10 +22,9 @@ from slurm_soda.sodactl.control.share import ask_sodad, draw_objections, draw_ou
 from slurm_soda.sodactl.control.share_objections import ShareObjection
 from slurm_soda.sodactl.control.snapshot import check_daemon
 from slurm_soda.sodactl.explain.share_reasons import unsaved_s
-from slurm_soda.sodactl.live.job_identity import unknown_job_error
+from slurm_soda.sodactl.live.job_identity import JOB_ID, unknown_job_error
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
@@ -119,7 +118,11 @@ def _obstacles(site: SiteAccess, record: SlurmJob, lost_s: float | None) -> Iter
     """Why sodad would not make a running guest leave."""
     loses = f", and it loses {output.format_duration(lost_s)} of work" if lost_s else ""
     requeue = f"scontrol requeue Incomplete {record.address} sends it back all the same{loses}"
-    if not can_be_parted(record):
+    if not record.shared_gpus:
+        gres = site.settings.sharing.gres
+        why = f"Slurm shows it on no gres/{gres}: sharing.gres in soda.toml has another name now than when it started"
+        yield ShareObjection(why, f"{requeue}; or give sharing.gres its name back until no guest is left", forbids=True)
+    elif not can_be_parted(record):
         why = (
             f"job {record.job_id} cannot save its state when it is asked to (it names no --soda-checkpoint), and sodad "
             "makes no job lose work"

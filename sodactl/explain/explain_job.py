@@ -19,11 +19,11 @@ from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
 from slurm_soda.sodactl.explain import job_reasons
-from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
+from slurm_soda.sodactl.explain.progress_reasons import list_hints
+from slurm_soda.sodactl.live.job_identity import JOB_ID, drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import ViewSource, describe_absence, open_view_source
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 _TABLE_ROWS = 20
@@ -149,6 +149,7 @@ def _document(
         "changes": [_action_keys(action) for action in view.actions],
         "cores": known.cores.numbers or None,
         "progress": known.progress.numbers or None,
+        "slowdown_hints": [hint.document() for hint in list_hints(view)],
         "sharing": list(pairs),
     }
 

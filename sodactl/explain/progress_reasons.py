@@ -7,12 +7,13 @@ from slurm_soda.daemon.store.progress import runs_of_name
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.explanation.explanation import Explanation
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.live.slowdown_hints import SlowdownHint, slowdown_hints
 
 
 def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Explanation:
-    """How far it is, and its slowdown beside others; empty where it tells nothing."""
+    """How far it is, and its slowdown beside others; where it tells nothing, the newest hint of that, if there is one."""
     if not view.progress:
-        return Explanation()
+        return Explanation(tuple(_hint(hint) for hint in list_hints(view)[-1:]))
     told = max(view.progress, key=lambda row: (row.restart, row.at_s))
     paces = [pace for pace in view.paces if pace.iteration_s]
     of_run = [pace for pace in paces if pace.restart == told.restart]
@@ -33,6 +34,20 @@ def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Expla
     if last is not None and last.co_runners:
         sentences.append(_slowdown(view, last))
     return Explanation(tuple(sentences), numbers)
+
+
+def list_hints(view: JobDetailView) -> list[SlowdownHint]:
+    """Of its slowdown beside others; none where it tells its progress, which is better."""
+    return [] if view.progress else slowdown_hints(view.usage)
+
+
+def _hint(hint: SlowdownHint) -> str:
+    jobs, together = ", ".join(map(str, hint.co_runners)), output.format_duration(hint.together_s)
+    return (
+        f"Beside job {jobs} it is perhaps {hint.slowdown:.2f} times as slow as alone. That is only a hint, by which nothing "
+        f"is decided, as it tells no progress: its kernels ran {hint.together_ratio:.0%} of the time, for {together}, and "
+        f"{hint.alone_ratio:.0%} alone, for {output.format_duration(hint.alone_s)}."
+    )
 
 
 def _beside(view: JobDetailView, pace: JobPaceRow) -> dict[str, object]:

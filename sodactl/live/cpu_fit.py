@@ -18,9 +18,10 @@ from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuMeasurementRow
 from slurm_soda.slurm_ext.hints.flags import CATEGORIES
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.history import parse_since
+from slurm_soda.sodactl.live.job_identity import JOB_ID
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS, STORED_NAME
+from slurm_soda.sodactl.simulation.inputs.parameter_types import MOST_ROWS, STORED_NAME
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50

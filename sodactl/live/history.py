@@ -11,8 +11,9 @@ import click
 
 from slurm_soda.daemon.store.jobs.finished_jobs import finished_jobs
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.live.job_identity import JOB_ID
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS, STORED_NAME
+from slurm_soda.sodactl.simulation.inputs.parameter_types import MOST_ROWS, STORED_NAME
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 DEFAULT_ROWS = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import click
 
@@ -11,8 +11,10 @@ from slurm_soda.daemon.store.shares import listed_shares
 from slurm_soda.daemon.store.tables.sharing import ShareRow
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.live.history import DEFAULT_ROWS
+from slurm_soda.sodactl.live.job_identity import JOB_ID
+from slurm_soda.sodactl.live.slowdown_hints import SlowdownHint, hints_of_jobs
 from slurm_soda.sodactl.output import Column, Document
-from slurm_soda.sodactl.simulation.inputs.parameter_types import JOB_ID, MOST_ROWS
+from slurm_soda.sodactl.simulation.inputs.parameter_types import MOST_ROWS
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
@@ -44,7 +46,9 @@ def shares(site: SiteAccess, *, as_json: bool, job_id: int | None, only_open: bo
         # One more than asked for shows whether something was left out.
         found = listed_shares(session, job_id=job_id, only_open=only_open, limit=keep + 1 if keep else 0)
         faults = {(fault.one, fault.other) for fault in faulted_pairs(session)}
-        rows = [_document(row, faults) for row in (found[-keep:] if keep else found)]
+        kept = found[-keep:] if keep else found
+        hints = hints_of_jobs(session, sorted({job_id for row in kept for job_id in (row.guest, *row.hosts)}))
+        rows = [_document(row, faults) | {"slowdown_hints": _hints(row, hints)} for row in kept]
     document: Document = {"now_s": site.now_s(), "more": len(found) > len(rows), "shares": rows}
     if as_json:
         output.print_json(document)
@@ -72,6 +76,17 @@ def _document(row: ShareRow, faults: Collection[tuple[int, int]]) -> Document:
     }
 
 
+def _hints(row: ShareRow, hints: Mapping[int, Sequence[SlowdownHint]]) -> list[Document]:
+    """Of the guest beside its hosts, and of each host beside this guest alone."""
+    pairs = [(row.guest, tuple(sorted(row.hosts))), *((host, (row.guest,)) for host in row.hosts)]
+    return [
+        {"job_id": job_id, **hint.document()}
+        for job_id, beside in pairs
+        for hint in hints.get(job_id, ())
+        if hint.co_runners == beside
+    ]
+
+
 def _draw(rows: Sequence[Document], without: str) -> None:
     if not rows:
         output.print_line(without)
@@ -83,6 +98,7 @@ def _draw(rows: Sequence[Document], without: str) -> None:
         Column("GPUs"),
         Column("phase"),
         Column("since"),
+        Column("slowdown (hint)"),
         Column("why"),
     ]
     output.print_table(columns, [_cells(row) for row in rows])
@@ -97,5 +113,6 @@ def _cells(row: Document) -> list[str]:
         ", ".join(map(str, row["gpus"])),
         row["phase"] if not row["end"] else f"{row['phase']}: {row['end']}",
         output.format_instant(since_s),
+        ", ".join(f"{hint['job_id']}: {hint['slowdown']:.2f}" for hint in row["slowdown_hints"]),
         row["reason"],
     ]

@@ -20,7 +20,9 @@ from slurm_soda.agent.reporting.upload import Backoff, HttpUploader
 from slurm_soda.agent.resource_controller import ResourceController
 from slurm_soda.agent.sampling.cpu_time import CpuReader
 from slurm_soda.agent.sampling.gpus import GpuReading, Gpus
+from slurm_soda.agent.sampling.job_processes import JobProcesses
 from slurm_soda.agent.sampling.progress_files import ProgressFiles
+from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.event_delivery import deliver_event
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -116,15 +118,16 @@ class Bench:
         )  # fmt: skip
 
     def agent(self) -> Agent:
-        faults = RecentFaults()
+        faults, gpus = RecentFaults(), BusyGpus()
         config = self.config
         parts = AgentDependencies(
             clock=lambda: self.now_s,
             steady=self.steady,
             run_records=RunRecords(Spool(config.spool), faults, config.spool_files),
             cpu=CpuReader(config.cgroup_root),
-            gpus=BusyGpus(),
+            gpus=gpus,
             progress=ProgressFiles(config.progress),
+            sm_use=SmUseCounter(gpus, JobProcesses(config.cgroup_root), config.interval_s),
             uploader=HttpUploader(config.controller, munge, config.upload_timeout_s),
             backoff=Backoff(config.retry_max_s, random.Random(1)),
             faults=faults,

@@ -14,7 +14,7 @@ from slurm_soda.agent.sampling.run_usage import MAX_COUNTERS, RunUsage
 from slurm_soda.prolog.main import make_open_event
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.event_delivery import encode_event
-from slurm_soda.wire.records import JobClosed, JobOpened
+from slurm_soda.wire.records import MAX_CO_RUNNERS, MAX_SM_USES, JobClosed, JobOpened, SmUse
 
 OPEN: dict[str, Any] = {
     "kind": "open", "job_id": 10, "start_s": 1795214838, "restart": 1, "node": "n1", "uid": 1000, "user": "alice",
@@ -127,6 +127,22 @@ def opened() -> JobOpened:
     record = parse_run_event(line(OPEN)).record
     assert isinstance(record, JobOpened)
     return record
+
+
+def test_uses_beside_the_newest_co_runners_are_kept_over_a_restart_of_the_agent() -> None:
+    usage = RunUsage(first_s=100.0, last_s=100.0)
+    for job_id in range(1, MAX_SM_USES + 3):
+        usage.add_sm_use((), 1.0, 0.5)
+        usage.add_sm_use((job_id,), 2.0, 0.25)
+    again = RunUsage.from_line(usage.to_line())
+    assert again == usage
+    assert len(again.sm_uses) == MAX_SM_USES
+    assert again.record(opened()).sm_uses[-2:] == (
+        SmUse((), MAX_SM_USES + 2.0, (MAX_SM_USES + 2) / 2),
+        SmUse((MAX_SM_USES + 2,), 2.0, 0.5),
+    )
+    usage.add_sm_use(tuple(range(1, MAX_CO_RUNNERS + 2)), 1.0, 0.5)
+    assert usage == again, "too many for one record"
 
 
 def test_utilisation_is_weighted_with_time_and_gaps_count_only_so_far() -> None:

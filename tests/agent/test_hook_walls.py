@@ -30,12 +30,12 @@ def node(tmp_path: Path) -> HookWalls:
 def test_whole_hooks_tell_whose_prologs_wrote_records(node: HookWalls) -> None:
     for name in ("gpus.12", "gpus.7", "guest.9", "env.9", "gpus.x", ".gpus.4"):
         (node.shares / name).touch()
-    assert node.read() == NodeWalls("", (7, 12))
+    assert node.read() == NodeWalls("", (7, 12), (9,))
 
 
 def test_before_the_first_job_there_are_no_records(node: HookWalls) -> None:
     shutil.rmtree(node.shares.parent)
-    assert node.read() == NodeWalls()
+    assert node.read() == NodeWalls(guests=())
 
 
 def test_every_part_is_looked_at() -> None:

@@ -193,7 +193,7 @@ class Daemon:
         """As the agent of the one node does."""
         recorded = tuple(sorted(self.slurm.all.keys() - self.slurm.unrecorded))
         now_s = self.slurm.clock.now_s()
-        report = NodeReport("n1", "a", 1, now_s, walls=(NodeWalls(fault, recorded),))
+        report = NodeReport("n1", "a", 1, now_s, walls=(NodeWalls(fault, recorded, recorded),))
         with self._plain.write() as session:
             store_report(session, report, now_s)
 
@@ -202,8 +202,9 @@ class Daemon:
         self._follow_until(lambda: False, seconds, every_s)
 
     def complete(self, within_s: float) -> None:
-        """Live on until all jobs are completed, and ten seconds more."""
-        self._follow_until(lambda: all(job.state == "COMPLETED" for job in self.slurm.all.values()), within_s)
+        """Live on until all jobs are completed or cancelled, and ten seconds more."""
+        over = ("COMPLETED", "CANCELLED")
+        self._follow_until(lambda: all(job.state in over for job in self.slurm.all.values()), within_s)
         self.follow(10)
 
     def _follow_until(self, done: Callable[[], bool], seconds: float, every_s: float = 1.0) -> None:

@@ -381,5 +381,6 @@ def test_undoing_everything_leaves_nothing(made_store: Path, tmp_path_factory: A
 
 def rows(store: Store) -> list[dict[str, Any]]:
     with store.read() as session:
-        found = [stored.row_to_dict(row) for row in stored.all_values(session)]
+        query = select(ProfileValueRow).order_by(*stored.VALUE_KEY_COLUMNS)
+        found = [stored.row_to_dict(row) for row in session.scalars(query)]
     return [{name: cell for name, cell in row.items() if name != "id"} for row in found]

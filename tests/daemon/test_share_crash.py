@@ -7,9 +7,15 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from slurm_soda.daemon.cycle import cycle
 from slurm_soda.policies.pipeline.stages import Pipeline, pipeline_of
@@ -17,7 +23,6 @@ from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer
 from tests.daemon.sharing_daemon import JoinAsTold, shares, sodad, told
 from tests.daemon.sharing_slurm import SharingSlurm
-from tests.sampling import thorough
 
 __all__ = ["told"]
 
@@ -107,7 +112,7 @@ class Shares(RuleBasedStateMachine):
         self.told.wanted, self.told.parted = {}, {}
         self.slurm.held = False
         self.daemon = sodad(self.slurm, self.store)
-        self.daemon.follow(900)
+        self.daemon.complete(900)
         assert {job.state for job in self.slurm.all.values()} <= {"COMPLETED", "CANCELLED"}
         assert {row.phase for row in shares(self.daemon)} <= {"over"}
         for job_id, (gres, nodes, extra) in self.slurm.requests().items():
@@ -200,10 +205,13 @@ class Shares(RuleBasedStateMachine):
             self.daemon = sodad(self.slurm, self.store)
 
 
-Shares.TestCase.settings = settings(
-    max_examples=200 if thorough() else 20,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-TestAnyOrder = Shares.TestCase
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("part", range(10))
+def test_any_order(part: int) -> None:
+    """200 sequences, in parts that end within the time limit of a test on a busy machine too."""
+
+    class Part(Shares):
+        pass
+
+    few = settings(max_examples=20, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(seed(part)(Part), settings=few)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from slurm_soda.daemon.sharing.pair_pauses import PairPauses
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.store.tables.scheduling import NodeEvent
 from slurm_soda.policies.cpu_fit.limits import Account, AccountingLimits, Association
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
 from slurm_soda.slurm_ext.read.shown_request import shown_request
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
@@ -359,6 +361,28 @@ def test_a_record_that_its_guest_was_left_with_is_taken_back(
     assert slurm.requests()[2] == (asks, left, "")
     assert slurm.requests()[3] == ("gres/gpu:1", "n1", "mine")
     assert ends(daemon) == [("over", "owner")]
+
+
+def test_who_becomes_a_guest_between_two_looks_keeps_its_record(
+    fresh_store: Path, told: JoinAsTold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sodad has read the jobs, somebody else makes one a guest, and sodad reads the records."""
+    slurm = cluster()
+    guest, extras = slurm.all[2], slurm.extras
+    guest.req_node_names = "n1"
+    record = "soda-guest:1,hosts=1,gpus=0+1,undo=TresPerNode=gres/gpu:2;ReqNodeList=n1"
+
+    def made_a_guest(job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
+        guest.other_gres, guest.extra = "gres/sharedgpu:g0:1,gres/sharedgpu:g1:1", record
+        return extras(job_ids)
+
+    monkeypatch.setattr(slurm, "extras", made_a_guest)
+    daemon = sodad(slurm, fresh_store)
+    daemon.run()
+    slurm.advance(1)
+    daemon.follow(3)
+    assert (guest.state, guest.guest, guest.extra) == ("RUNNING", True, record)
+    assert [row.phase for row in shares(daemon)] == ["started"]
 
 
 def test_who_would_pass_a_limit_is_not_joined(fresh_store: Path, told: JoinAsTold) -> None:

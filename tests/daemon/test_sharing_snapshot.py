@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.daemon.cycle.observation import SnapshotReader
+from slurm_soda.daemon.learning.manual_edits import ProfileEditor
 from slurm_soda.daemon.learning.profile_rows import row_columns
 from slurm_soda.daemon.sharing import sharing_snapshot
 from slurm_soda.daemon.store.engine import Store
@@ -109,6 +110,31 @@ def test_sodad_sees_single_gpus_kinds_and_consent(slurm: FakeSlurm, daemon: Star
     assert sharing.iterations[3] == pytest.approx(1200.0)
     assert not devices.unavailable.any()
     assert jobs.view(6).state.name == "BLOCKED", "a waiting guest is not a policy's to start"
+
+
+def test_knowledge_is_one_value_until_something_else_is_known(
+    slurm: FakeSlurm, daemon: Start, seen: list[ClusterSnapshot]
+) -> None:
+    busy(slurm)
+    sodad = daemon(**MODES["advise"])
+    know(sodad.store)
+
+    def known_later() -> Any:
+        sodad.follow(sharing_snapshot.KNOWN_FOR_S + 5)
+        assert isinstance(seen[-1], SharingSnapshot)
+        return seen[-1].known
+
+    lm = JobKind("lm", 8, "", 2)
+    first = known_later()
+    assert known_later() is first, "answers about pairs are kept for as long as the value"
+    edits = ProfileEditor("root", slurm.clock.now_s())
+    with sodad.store.write() as session:
+        edits.set_value(session, ProfileValue(ProfileSubject(lm), "iteration_s", Estimate(0.7, 0.0, Source.SET)))
+    second = known_later()
+    assert (first.iteration_s(lm).value, second.iteration_s(lm).value) == (0.5, 0.7)
+    with sodad.store.write() as session:
+        edits.undo(session)
+    assert known_later().iteration_s(lm).value == 0.5
 
 
 def test_a_policy_lets_a_waiting_job_join_on_these_very_gpus(

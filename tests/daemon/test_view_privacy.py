@@ -55,7 +55,10 @@ class Site:
             session.flush()
             session.add(Cycle(epoch_id=1, started_s=now_s, mode="observe", policy="fifo", facts={"problems": [SECRET]}))
             session.add(Cycle(epoch_id=1, started_s=now_s, mode="observe", policy="fifo", error=SECRET))
-            faults, walls = [SECRET, "munge does not answer"], [{"fault": "", "recorded": [8]}]
+            faults, walls = (
+                [SECRET, "munge does not answer"],
+                [{"fault": "", "recorded": [8], "guests": [9], "lapse": [1.0, 8]}],
+            )
             session.add(AgentHeartbeat(node="n1", agent_id="a", seq=1, seen_s=now_s, faults=faults, walls=walls))
             for job_id in (7, 8):
                 session.add(

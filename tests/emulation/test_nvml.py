@@ -33,9 +33,13 @@ def nvml(hardware: Hardware, script: str, **env: str) -> Any:
 
 
 def use(hardware: Hardware, lines: str, pid: int, start: int | None = None, server: int = 0) -> Path:
+    return state_file(hardware.state, lines, pid, start, server)
+
+
+def state_file(state: Path, lines: str, pid: int, start: int | None = None, server: int = 0) -> Path:
     """Write a state file as `pid` would."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) if start is None else start
-    path = hardware.state / str(pid)
+    path = state / str(pid)
     path.write_text(f"soda-gpu 2 {ticks} {server} resnet50\n{lines}")
     return path
 
@@ -203,6 +207,26 @@ def test_each_process_has_its_utilisation_and_clients_of_mps_a_list_of_their_own
     assert compute == {str(sleeper.pid): 5000 * MIB, str(server.pid): 30 * MIB}
     assert mps == {str(client.pid): 2000 * MIB}
     assert late == idle == 6  # NVML_ERROR_NOT_FOUND
+
+
+def test_which_gpus_tell_no_utilisation_by_process(hardware: Hardware, sleeper: subprocess.Popen[bytes]) -> None:
+    use(hardware, "0 5000 70 70 3 11\n1 5000 70 70 3 11\n", sleeper.pid)
+    script = """n.nvmlInit(); h = [n.nvmlDeviceGetHandleByIndex(i) for i in range(2)]
+out = [error(n.nvmlDeviceGetProcessUtilization, x, 0) for x in h]"""
+    (hardware.state / "gpus.conf").write_text("devices=0,1\nmig=1\n")
+    assert nvml(hardware, script) == [0, 3]
+    (hardware.state / "gpus.conf").write_text("devices=0,1\ncapability=3.7\n")
+    assert nvml(hardware, script) == [3, 3]
+
+
+def test_a_driver_may_name_the_server_in_place_of_its_clients(
+    hardware: Hardware, sleeper: subprocess.Popen[bytes]
+) -> None:
+    (hardware.state / "gpus.conf").write_text("devices=0\nmps_samples=server\n")
+    use(hardware, "0 2000 25 90 0 0\n", sleeper.pid, server=1)
+    script = """n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)
+out = [[s.pid, s.smUtil] for s in n.nvmlDeviceGetProcessUtilization(h, 0)]"""
+    assert nvml(hardware, script) == [[1, 25]]
 
 
 def test_mode_and_generation_are_the_configured_ones(hardware: Hardware) -> None:

@@ -105,6 +105,8 @@ WANTED = {
     "a pattern": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "*"}, CONF, False),
     "no partition": ({"SPANK_SODA_SHARE": "yes"}, CONF, False),
     "mps=no": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "gpu"}, "mps=no\npartitions=gpu\n", False),
+    "mps=no first": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "gpu"}, "mps=no\n" + CONF, False),
+    "mps=no last": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "gpu"}, CONF + "mps=no\n", False),
     "no end of line": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "gpu"}, "partitions=gpu\nmps=yes", True),
     "no file": ({"SPANK_SODA_SHARE": "yes", "SLURM_JOB_PARTITION": "gpu"}, None, False),
 }

@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
 import pytest
 
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
-from tests.prolog.conftest import CHECKOUT, EPILOG_ENV, PROLOG_ENV, Installed, make_installed
-
-GUEST_ENV = {
-    name: value for name, value in PROLOG_ENV.items() if name not in {"SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}
-}
-GUEST_ENV |= {"SLURM_JOB_ID": "11"}
-
-
-@dataclass(frozen=True)
-class Node:
-    """Hooks whose records are in the test's directory, on a node where Slurm has a control group and does not answer."""
-
-    installed: Installed
-    shares: Path
-
-    def run(self, hook: str, environ: dict[str, str]) -> str:
-        """What it says; it ends well."""
-        done = self.installed.run(hook, environ)
-        assert (done.returncode, done.stdout) == (0, b"")
-        return done.stderr.decode(errors="replace")
-
-    def records(self) -> dict[str, list[str]]:
-        return {path.name: path.read_text().splitlines() for path in sorted(self.shares.iterdir())}
-
-    def starts(self, job: int, gpus: str) -> str:
-        return self.run("prolog", {**PROLOG_ENV, "SLURM_JOB_ID": str(job), "SLURM_JOB_GPUS": gpus})
+from tests.prolog.conftest import EPILOG_ENV
+from tests.prolog.walls_node import GUEST_ENV, Node, make_node
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    installed = make_installed(tmp_path)
-    shares, groups, tools = tmp_path / "run" / "shares", tmp_path / "cgroup", tmp_path / "tools"
-    (groups / "freezer" / "slurm_n1").mkdir(parents=True)
-    tools.mkdir()
-    for tool in ("sleep", "readlink", "stat", "find", "timeout"):
-        (tools / tool).symlink_to(shutil.which(tool) or "/")
-    changes = {
-        "shares=/run/slurm-soda-node/shares": f"shares={shares}",
-        "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
-        "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
-        "share_until=$((now + 20))": "share_until=$((now + 1))",
-    }
-    found = set()
-    for source in (*(CHECKOUT / "prolog").glob("share-*"), CHECKOUT / "epilog/share-end", CHECKOUT / "epilog/epilog"):
-        text = source.read_text()
-        for old, new in changes.items():
-            found |= {old} if old in text else set()
-            text = text.replace(old, new)
-        (installed.prefix / "libexec" / source.name).write_text(text)
-    assert found == set(changes)
-    return Node(installed, shares)
+    return make_node(tmp_path)
 
 
 def extra(*, hosts: tuple[int, ...] = (10,), gpus: tuple[int, ...] = (0, 1), own: int = 0) -> str:
@@ -100,11 +56,15 @@ def test_a_guest_with_a_gpu_of_its_own_gets_all_in_ascending_order(node: Node) -
     assert records["gpus.11"] == ["1", "1000"]
 
 
-def says(node: Node, answer: str) -> None:
-    """What squeue answers."""
-    squeue = node.shares.parent.parent / "tools" / "squeue"
-    squeue.write_text(f"#!/bin/sh\ncase \"$*\" in *tres-alloc*) printf '%s' '{answer}' ;; *) exit 1 ;; esac\n")
-    squeue.chmod(0o755)
+def command(node: Node, name: str, answers: dict[str, str]) -> None:
+    """What a command of Slurm answers, by a word of the question; to any other it has no answer."""
+    cases = "".join(f"*\"{word}\"*) printf '%s' '{answer}' ;;\n" for word, answer in answers.items())
+    node.tool(name, f'case "$*" in\n{cases}*) exit 1 ;;\nesac')
+
+
+def says(node: Node, tres: str, listed: str = "") -> None:
+    """What squeue answers: what a job holds, and who is on the node."""
+    command(node, "squeue", {"tres-alloc": tres, "%U": listed})
 
 
 PLAIN = "cpu=1,mem=9M,node=2,gres/gpu=2,gres/gpu:a100=2"
@@ -248,6 +208,87 @@ def test_a_directory_that_is_not_roots_stops_whom_nobody_can_guard(node: Node) -
     assert "is not root's own directory: it goes back into the queue" in node.run("prolog", guest)
     assert "is not root's own directory" in node.run("epilog", EPILOG_ENV)
     assert not list(elsewhere.iterdir())
+
+
+def shows(node: Node, *jobs: tuple[int, str]) -> None:
+    """What Slurm knows of running jobs by id: what ``scontrol -o show job`` says behind ``JobName=``."""
+    listed = "".join(f"{job} {job} 1000 RUNNING\n" for job, _ in jobs)
+    command(node, "squeue", {"%U": listed, "--jobs=": ""})
+    command(node, "scontrol", {f"show job {job}": f"JobId={job} JobName={text} Gpus=1\n" for job, text in jobs})
+
+
+def lose(node: Node) -> None:
+    if node.shares.exists():
+        shutil.rmtree(node.shares.parent)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["all", "only its records"])
+def test_the_records_of_guests_come_back_after_they_were_lost(node: Node, kept: bool) -> None:
+    node.starts(10, "0,1")
+    node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra(gpus=(0, 1))})
+    before = node.records()
+    if kept:
+        lose(node)
+    else:
+        for path in node.shares.iterdir():
+            path.unlink()
+    shows(node, (10, "x"), (11, f"x Extra={extra(gpus=(0, 1))}"))
+    node.starts(9, "3")
+    after = node.records()
+    assert {name: after[name] for name in ("guest.11", "env.11")} == {
+        name: before[name] for name in ("guest.11", "env.11")
+    }
+    assert set(after) == {"gpus.9", "guest.11", "env.11"}
+    assert node.shares.stat().st_mode & 0o777 == 0o700
+    shows(node)
+    node.starts(8, "2")
+    assert set(node.records()) == {"gpus.8", "gpus.9", "guest.11", "env.11"}, "Slurm was asked once"
+
+
+def test_an_epilog_finds_the_guests_of_its_job_where_records_were_lost(node: Node) -> None:
+    shows(node, (11, f"x Extra={extra(gpus=(0, 1))}"), (12, f"x Extra={extra(hosts=(9,), gpus=(2,))}"))
+    node.run("epilog", EPILOG_ENV)
+    assert set(node.records()) == {"guest.11", "env.11", "guest.12", "env.12"}
+
+
+FORGED = {
+    "by its name": f"x Extra={extra(gpus=(7,))} Extra={extra()}",
+    "by no record": "x Extra=soda-guest:2,hosts=1",
+    "with GPUs of its own": f"x Extra={extra(own=1)}",
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_lost_record_that_cannot_be_made_again_makes_everybody_wait(node: Node, case: str) -> None:
+    shows(node, (11, FORGED[case]))
+    node.run("epilog", {**EPILOG_ENV, "SLURM_JOB_ID": "9"})
+    assert "env.11" not in node.records()
+    record = node.records()["guest.11"]
+    assert record == [
+        "uid=1000",
+        *(["hosts=10", "gpus=0+1", "own=", "end"] if "own" in case else ["hosts=", "gpus=", "own=", ""]),
+    ]
+
+
+def test_nobody_starts_where_records_were_lost_and_slurm_does_not_tell(node: Node) -> None:
+    lose(node)
+    command(node, "squeue", {})
+    assert "was lost, and Slurm does not tell" in node.starts(9, "3")
+    assert {name: lines[0] for name, lines in node.records().items()} == {"env.9": "CUDA_VISIBLE_DEVICES="}
+    (node.tools / "squeue").unlink()
+    assert "slurm-soda: " not in node.starts(9, "3"), "nor are there guests where Slurm has no commands"
+    assert set(node.records()) == {"gpus.9"}
+
+
+def test_who_goes_back_without_records_waits_until_slurmd_has_heard_of_it(node: Node) -> None:
+    """Slurm tells slurmd a moment after its answer to the requeue; until then slurmd would start the job."""
+    node.shares.parent.mkdir(exist_ok=True)
+    node.shares.symlink_to(node.shares.parent)
+    node.tool("squeue", "echo 11 11 RUNNING")
+    node.tool("scontrol", "")
+    began_s = time.monotonic()
+    assert "it goes back into the queue" in node.run("prolog", {**GUEST_ENV, "SLURM_JOB_EXTRA": extra()})
+    assert time.monotonic() - began_s >= 2
 
 
 PARTS = ("share-start", "share-records", "share-back", "share-walls", "share-guest", "share-end")

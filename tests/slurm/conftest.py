@@ -24,6 +24,7 @@ LONG_FIRST = (
     "cores",
     "consent",
     "walls",
+    "silent_slurm",
     "sharing",
     "parting",
     "share_by_hand",

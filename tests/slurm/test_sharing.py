@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ interval_s = 1
 partitions = ["gpu"]
 """
 TRAINS = ("--soda-model=resnet50", "--soda-batch-size=64")
+ROOT = Path(__file__).parents[2]
 HIDDEN_FILE = "/root/shared.json.gz"
 
 
@@ -128,6 +130,34 @@ def know_the_kind(site: DaemonSite) -> None:
 def share_of(site: DaemonSite, job: int) -> list[tuple[str, str]]:
     """Phase and end of a guest's shares."""
     return [(row["phase"], row["end"]) for row in site.store(f"select * from share where guest = {job} order by id")]
+
+
+def test_a_pair_that_tells_no_progress_has_a_hint_of_its_slowdown(site: DaemonSite) -> None:
+    """By the unmodified agent and the emulated GPUs, where these two take turns."""
+    site.start(CONFIGURATION.format(mode="enforce"))
+    know_the_kind(site)
+    silent = (*TRAINS, "--soda-share=yes", "--soda-max-slowdown=1.2", "--export=ALL,SODA_PROGRESS_DIR=/nonexistent")
+    host = site.train("alice", 2, 600, asks=("--nodelist=n1", "--soda-iterations=1200", *silent), consents=False)
+    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    site.wait_running([host, *others])
+
+    def seen_s(*beside: int) -> float:
+        rows = site.store(f"select sm_uses from job_node_usage where job_id = {host} and sm_uses is not null")
+        uses = (use for row in rows for use in json.loads(row["sm_uses"]))
+        return sum(use["covered_s"] for use in uses if use["co_runners"] == [*beside])
+
+    site.wait(lambda: seen_s() > 12, "it was seen alone")
+    job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *silent))
+    site.wait_running([job])
+    site.wait(lambda: seen_s(job) > 12, "they were seen together")
+    explained = sodactl(site, "explain", str(host))
+    (hint,), (share,) = explained["slowdown_hints"], sodactl(site, "shares", "--open")["shares"]
+    table = (line.split() for line in (ROOT / "emulation/trainer/pairs.tsv").read_text().splitlines())
+    in_turns = next(float(row[3]) for row in table if row[:2] == ["resnet50", "resnet50"])
+    assert (hint["hint"], hint["co_runners"], explained["progress"]) == (True, [job], None)
+    assert hint["slowdown"] == pytest.approx(in_turns, rel=0.1)
+    assert (share["phase"], [one["job_id"] for one in share["slowdown_hints"]]) == ("started", [host])
+    assert any("That is only a hint" in reason for reason in explained["reasons"])
 
 
 def test_a_consenting_job_starts_as_a_guest_and_nobody_else_is_touched(site: DaemonSite) -> None:

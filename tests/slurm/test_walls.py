@@ -51,11 +51,18 @@ class Site:
         return job
 
     def guest(
-        self, hosts: list[int], gpus: tuple[int, ...], *options: str, own: int = 0, node: str = "n1", plain: int = 0
+        self,
+        hosts: list[int],
+        gpus: tuple[int, ...],
+        *options: str,
+        own: int = 0,
+        node: str = "n1",
+        plain: int = 0,
+        script: str = SHOW,
     ) -> int:
         """``plain``: before it can start its owner asks for so many GPUs of his own."""
         asks = len(gpus) + own
-        job = self.submit(SHOW, "--hold", f"--gpus-per-node={asks}", *options)
+        job = self.submit(script, "--hold", f"--gpus-per-node={asks}", *options)
         undo = {"TresPerNode": f"gres/gpu:{asks}", "ReqNodeList": ""}
         record = GuestRecord(tuple(sorted(hosts)), gpus, own=own, sub_batch=32, steps=2, undo=undo)
         request = ",".join(([f"gres/gpu:{own}"] if own else []) + [f"gres/sharedgpu:g{gpu}:1" for gpu in gpus])
@@ -194,6 +201,15 @@ def test_a_guest_that_slurm_was_told_not_to_requeue_goes_back_all_the_same(site:
     site.wait(job, "PENDING")
 
 
+def test_a_guest_that_was_suspended_when_its_host_ended_is_not_held(site: Site) -> None:
+    host = site.host(1, "--nodelist=n1")
+    job = site.guest([host], (0,))
+    site.shown(job)
+    site.root("scontrol", "suspend", str(job))
+    site.root("scancel", str(host))
+    site.wait(job, "PENDING BeginTime")
+
+
 def test_a_guest_that_ended_with_its_host_is_not_run_again(site: Site) -> None:
     host = site.host(1, "--nodelist=n1")
     job = site.guest([host], (0,))
@@ -241,8 +257,9 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
     site.root("sh", "-c", damage, node="n1")
     try:
         site.root("scancel", str(host))
-        newcomer = site.submit("sleep 300", "--gres=gpu:4", "--nodelist=n1")
+        newcomer = site.submit("echo began; sleep 300", "--gres=gpu:4", "--nodelist=n1")
         site.wait(newcomer, "PENDING BeginTime")
+        assert not site.output(newcomer)
         late = site.guest([host], (1,))
         site.wait(late, "PENDING BeginTime")
         assert site.state(guest).startswith("RUNNING")
@@ -250,8 +267,28 @@ def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str
     finally:
         site.root("sh", "-c", mended, node="n1")
     site.root("scontrol", "update", f"jobid={newcomer}", "StartTime=now")
-    site.wait(newcomer, "RUNNING")
+    # Slurm may call it running as soon as its prolog does, which sends the guest away first.
+    site.cluster.wait_until(lambda: "began" in site.output(newcomer), f"job {newcomer} has begun")
     assert not site.state(guest).startswith("RUNNING")
+
+
+@pytest.mark.parametrize("first", ["its host's end", "a newcomer"])
+def test_a_guest_whose_record_was_lost_leaves_with_its_host(site: Site, first: str) -> None:
+    """The next prolog or epilog takes it from what Slurm shows."""
+    host = site.host(1, "--nodelist=n1")
+    guest = site.guest([host], (0,))
+    site.shown(guest)
+    site.root("rm", "-rf", "/run/slurm-soda-node", node="n1")
+    if first == "a newcomer":
+        site.host(1, "--nodelist=n1")
+        again = {f"guest.{guest}", f"env.{guest}"}
+        site.cluster.wait_until(lambda: again <= site.records(), "the guest's record is there again")
+        assert site.state(guest).startswith("RUNNING")
+    site.root("scancel", str(host))
+    newcomer = site.submit("sleep 300", "--gres=gpu:3", "--nodelist=n1")
+    site.wait(newcomer, "RUNNING")
+    assert site.state(guest).startswith("PENDING")
+    assert f"guest.{guest}" not in site.records()
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -46,6 +46,20 @@ CALLED = {
     "after a test": f'#!/bin/sh\n[ ! -x {CALL} ] || {CALL} "$@" # ours\n',
     "from a folder of its own": '#!/bin/sh\nfor hook in "$soda"/libexec/prolog /site/other; do "$hook"; done\nexit 0\n',
     "itself": (TOP / "prolog/prolog").read_text(),
+    "after words that begin as exit does": f"#!/bin/sh\nexit_code=0\nexit_handler() {{\n:\n}}\n{CALL}\n",
+    "after a sign of comments in quotes": f'#!/bin/sh\nlogger "job #1"; {CALL}\n',
+    "after an end of a function": f"#!/bin/sh\nfail() {{\nexit 1\n}}\n{CALL}\n",
+    "after an end of a case": f"#!/bin/bash\ncase $SLURM_JOB_PARTITION in\ncpu)\nexit 0\n;;\nesac\n{CALL}\n",
+    "after an end that may be": f"#!/bin/sh\n[ -e /site ] || exit 0\nif [ -e /x ]; then\nexit 0\nfi\n{CALL}\n",
+    "after an end of a group that may be": f"#!/bin/sh\n[ -e /site ] || {{\necho no\nexit 0\n}}\n{CALL}\n",
+    "after an end of a subshell": f"#!/bin/sh\n(exit 1)\n{CALL}\n",
+    "after its output was sent elsewhere": f"#!/bin/sh\nexec >/var/log/hook 2>&1\nexec 3> /x\n{CALL}\n",
+    "behind a here-document": f"#!/bin/sh\ncat <<-EOF >/x\n\texit 0\n\tEOF\n{CALL}\n",
+    "beside a branch that is never taken": f"#!/bin/sh\nif false; then\nexit 0\nelse\n{CALL}\nfi\n",
+    "behind a branch that is never taken": f"#!/bin/sh\nif false; then\nexit 0\nfi\n{CALL}\n",
+    "by a variable": f"#!/bin/sh\nhook={CALL}\n$hook\n",
+    "over two lines": f"#!/bin/sh\ntimeout 60 \\\n  {CALL} || :\n",
+    "by another language": f"#!/usr/bin/python3\nimport subprocess  # {CALL}\nsubprocess.run(['{CALL}'])\n",
 }
 NOT_CALLED = {
     "by nothing": "#!/bin/sh\nexit 0\n",
@@ -53,6 +67,17 @@ NOT_CALLED = {
     "by a comment behind a command": f"#!/bin/sh\ntrue # {CALL}\n:;# {CALL}\n",
     "by a line that is never reached": f"#!/bin/sh\nexit 0\n{CALL}\n",
     "by another name": f"#!/bin/sh\n{CALL}.off\n/site/libexec/prologue\n",
+    "by a here-document": f"#!/bin/sh\n: <<'OFF'\n{CALL}\nOFF\n",
+    "by a branch that is never taken": f"#!/bin/sh\nif false; then\n  {CALL}\nfi\n",
+    "after another program": f"#!/bin/sh\nexec /site/prolog\n{CALL}\n",
+    "after the end of a line": f"#!/bin/sh\ntrue; exit 0\n{CALL}\n",
+    "after an end that is sure": f"#!/bin/sh\nfalse || exit 0\n{CALL}\n",
+    "after an end of a group": f"#!/bin/sh\n{{\n  exit 0\n}}\n{CALL}\n",
+    "by a test": f"#!/bin/sh\n[ -x {CALL} ] || logger missing\n",
+    "by a message": f'#!/bin/sh\necho "not running {CALL}"\n',
+    "but from a copy": "#!/bin/sh\n/backup/libexec/prolog\n",
+    "by a script that cannot run": f"#!/bin/sh\r\n{CALL}\r\n",
+    "by a comment of another language": f"#!/usr/bin/python3\n# {CALL}\n",
 }
 
 
@@ -69,6 +94,15 @@ def test_a_script_that_only_names_ours_guards_nobody(tmp_path: Path, name: str, 
     (tmp_path / name).write_text(NOT_CALLED[how])
     (told,) = missing(tmp_path, **{"Prolog[0]": f"{tmp_path}/{name}"})
     assert f"Prolog={tmp_path}/{name} does not run slurm-soda's prolog" in told
+
+
+def test_what_lies_in_a_folder_of_another_name_may_be_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "tools/libexec"
+    folder.mkdir(parents=True)
+    (tmp_path / "site").write_text(f"#!/bin/sh\n{folder}/prolog\n")
+    assert missing(tmp_path, **{"Prolog[0]": f"{tmp_path}/site"})
+    (folder / "prolog").write_text((TOP / "prolog/prolog").read_text())
+    assert not missing(tmp_path, **{"Prolog[0]": f"{tmp_path}/site"})
 
 
 def test_our_own_hooks_are_known_by_what_they_do() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.store.tables.cpu_fit import CpuProposalRow
+from slurm_soda.daemon.store.tables.progress import JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, JobNodeUsage, JobRun, Preemption, VainPreemption
 from slurm_soda.policies.explanation.job_position import VERDICTS
 from slurm_soda.policies.plan import JobVerdict
@@ -15,10 +16,11 @@ from slurm_soda.policies.snapshot import UnknownNodes
 from slurm_soda.slurm_ext.hints.flags import Hints
 
 from .conftest import HOSTILE, NOW_S, SUBMIT_S, Bench, record, stored_job
+from .test_shares import use
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
         "before", "reasons", "expected_start", "run_time",
-        "runs", "used", "preemptions", "changes", "progress", "sharing"}  # fmt: skip
+        "runs", "used", "preemptions", "changes", "progress", "slowdown_hints", "sharing"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
 CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}
@@ -342,3 +344,26 @@ def test_whom_it_joins_or_why_it_cannot(soda: Bench, mode: str, shares: dict[str
     soda.slurm.queue = [record(7)]
     assert told in reasons(soda)
     assert VERDICTS[JobVerdict.JOIN] in reasons(soda)
+
+
+def test_who_tells_no_progress_has_a_hint_of_its_slowdown(site: Bench) -> None:
+    site.add(stored_job(9, state="RUNNING"))
+    site.add(use(9, ([], 40.0, 32.0), ([4], 20.0, 8.0), ([5, 6], 60.0, 24.0)))
+    site.slurm.queue.append(record(9, state="RUNNING", node_names="n1", start_s=NOW_S - 50))
+    document = site("explain", "9", "--json").document
+    assert [(hint["hint"], hint["co_runners"]) for hint in document["slowdown_hints"]] == [(True, [4]), (True, [5, 6])]
+    text = "\n".join(document["reasons"])
+    assert (
+        "Beside job 5, 6 it is perhaps 2.00 times as slow as alone. That is only a hint, by which nothing is decided"
+        in text
+    )
+    assert "its kernels ran 40% of the time, for 1 min 00 s, and 80% alone, for 40.0 s." in text
+    site.add(
+        JobProgressRow(
+            job_id=9, restart=0, node="n1", first_s=SUBMIT_S + 10, began_s=SUBMIT_S + 11, began_iterations=0.0,
+            at_s=NOW_S - 5, clock_s=50.0, idle_s=0.0, iterations=400.0, total=0.0, batch=64, saved=-1.0, saves=0,
+        )
+    )  # fmt: skip
+    document = site("explain", "9", "--json").document
+    assert document["slowdown_hints"] == []
+    assert "only a hint" not in "\n".join(document["reasons"])

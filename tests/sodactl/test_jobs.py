@@ -157,3 +157,15 @@ def test_one_users_long_name_leaves_the_table_readable(soda: Bench) -> None:
     soda.slurm.queue = [record(7, name="n" * 200), record(8, name="mine")]
     assert max(map(len, soda("jobs").out.splitlines())) < 200
     assert soda("jobs", "--json").document["jobs"][0]["name"] == "n" * 200
+
+
+def test_a_task_of_an_array_is_named_as_slurm_names_it(soda: Bench) -> None:
+    soda.slurm.queue = [
+        record(14, array_job_id=14, array_task="3-9"),
+        record(15, array_job_id=14, array_task="2"),
+        record(16, array_job_id=16, array_task="2"),
+    ]
+    assert soda("explain", "14_2", "--json").document["job"]["job_id"] == 15
+    assert soda("explain", "16_2", "--json").document["job"]["job_id"] == 16
+    for task, said in (("14_4", "tasks 3-9 of it wait as one job; 14 means whichever"), ("13_1", "give the number")):
+        assert said in soda("explain", task, status=2).err

@@ -113,7 +113,7 @@ def test_a_command_without_its_extra_names_it(
         ),
         (["explain", "0"], 2, "'0' is not a valid job id"),
         (["explain", "4294967296"], 2, "'4294967296' is not a valid job id"),
-        (["explain", "47_11"], 2, "each task of an array has a number of its own: `squeue -j 47_11 -O JobID` tells it"),
+        (["explain", "47_x"], 2, "'47_x' is not a valid job id; give its number, such as 4711"),
         (["explain", "7", "--with", "abc"], 2, "'abc' is not a valid job id"),
         (["policy", "tiresias-la"], 1, "did you mean tiresias-las?"),
         (["simulate", "--policy", "backfil"], 2, "did you mean backfill?"),

@@ -341,6 +341,16 @@ def test_a_waiting_guest_gets_its_own_request_and_a_running_one_once_it_waits(si
     assert (guests_sent(site), document["released"]) == ([(22, OWN_REQUEST)], True)
 
 
+def test_a_leader_on_another_host_keeps_its_waiting_guests(site: Bench) -> None:
+    """The timer of a host whose own sodad is dead reads the same store, in which nothing has changed yet."""
+    site.daemon(pid=1, host="other")
+    site.slurm.queue += [record(21, **GUEST)]
+    site.slurm.extra_of = {21: EXTRA}
+    document = site(*AUTOMATIC).document
+    assert (guests_sent(site), document["released"]) == ([], False)
+    assert "sodad lives (pid 1 on other)" in document["why"]
+
+
 @pytest.mark.parametrize("store", ["new", "of changes alone", "of a sodad that only observed"])
 def test_a_store_that_knows_no_lift_keeps_no_guest_from_its_own_request(site: Bench, store: str) -> None:
     """It is a new one, or an older one that was brought back."""

@@ -264,6 +264,15 @@ def test_a_guest_goes_by_hand_where_nothing_is_shared_any_more(site: Site) -> No
     assert site.slurm.requests()[2] == ("gres/gpu:2", "", "")
 
 
+def test_a_guest_whose_gres_has_another_name_now_is_told_of(site: Site) -> None:
+    runs_as_guest(site)
+    site.slurm.all[2].guest = False  # as a reader shows it that looks for another GRES
+    told = site("unshare", "2", "--json", status=1).document
+    ((reason, remedy),) = remedies(told).items()
+    assert "sharing.gres in soda.toml has another name now" in reason
+    assert remedy.startswith("scontrol requeue Incomplete 2")
+
+
 def test_pools_keep_sodad_from_sending_a_guest_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     runs_as_guest(site)
     monkeypatch.setattr("slurm_soda.daemon.sharing.sharing_snapshot.members_of", lambda _: object())

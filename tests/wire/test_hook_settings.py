@@ -23,6 +23,8 @@ def test_a_node_without_the_file_has_the_defaults(tmp_path: Path) -> None:
         ("", HookSettings()),
         ("# comment\nkill_wait_s=10\nmps=yes\npartitions=gpu,long\n", HookSettings(10, True, ("gpu", "long"))),
         ("kill_wait_s=0\nmps=maybe\nconsent_by_default=yes", HookSettings(consent_by_default=True)),
+        ("mps=no\nmps=yes\n", HookSettings()),
+        ("mps=yes\nmps=no\n", HookSettings()),
         ("kill_wait_s=1000\n#mps=yes\npartitions=\n", HookSettings()),
     ],
 )

@@ -14,12 +14,35 @@ from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, Rep
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
-from slurm_soda.wire.records import MAX_REPORT_BYTES, JobClosed, JobOpened, JobUsage, NodeReport, ReportedProgress
+from slurm_soda.wire.records import (
+    MAX_REPORT_BYTES,
+    JobClosed,
+    JobOpened,
+    JobUsage,
+    NodeReport,
+    ReportedProgress,
+    SmUse,
+)
 from slurm_soda.wire.walls import NodeWalls
 
 OPENED = JobOpened(7, 0, "n1", 1000, "alice", "gpu", 1795214838.25, (0, 3), 8, {"model": "resnet50"})
 CLOSED = JobClosed(7, 0, "n1", 1795214900.5, "3:0")
-USAGE = JobUsage(7, 0, "n1", 1.0, 9.0, 4, 0.5, 0.25, 1024.0, 2, 12.5, 300.0, "cgroup/v1")
+USAGE = JobUsage(
+    7,
+    0,
+    "n1",
+    1.0,
+    9.0,
+    4,
+    0.5,
+    0.25,
+    1024.0,
+    2,
+    12.5,
+    300.0,
+    "cgroup/v1",
+    (SmUse((), 9.0, 7.5), SmUse((8, 9), 3.0, 1.5)),
+)
 MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 60)
 FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
 PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
@@ -60,6 +83,7 @@ NAMED: dict[str, Any] = KIND | {
     "hooks": REPORT.hooks[0],
     "walls": REPORT.walls[0],
     "core measurement": MEASURED,
+    "use of GPUs": USAGE.sm_uses[1],
     "core fit": FIT,
     "core order": ORDER,
 }
@@ -98,7 +122,19 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
             assert "\n" not in refusal
             assert len(refusal) < 300
         else:
-            assert key in {"gpus", "hints", "settled", "saved", "mps", "partitions", "consent_by_default", "recorded"}
+            assert key in {
+                "gpus",
+                "hints",
+                "settled",
+                "saved",
+                "mps",
+                "partitions",
+                "consent_by_default",
+                "recorded",
+                "guests",
+                "sm_uses",
+                "co_runners",
+            }
             assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
 
 

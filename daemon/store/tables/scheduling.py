@@ -183,6 +183,8 @@ class JobNodeUsage(Base):
     cpu_s: Mapped[float]
     memory_peak_mib: Mapped[float]
     cpu_source: Mapped[str] = mapped_column(String(32), default="")
+    sm_uses: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON)
+    """Each a :class:`slurm_soda.wire.records.SmUse`: for people alone (:mod:`slurm_soda.sodactl.live.slowdown_hints`)."""
 
 
 class AgentHeartbeat(Base):
@@ -196,7 +198,8 @@ class AgentHeartbeat(Base):
     gpu_count: Mapped[int] = mapped_column(default=0)
     faults: Mapped[list[str]] = mapped_column(JSON, default=list)
     walls: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
-    """As in the report: one :class:`.NodeWalls`, or none."""
+    """As in the report: one :class:`.NodeWalls`, or none; and in it, as ``lapse``, start and id of the last job that no
+    prolog recorded, while none that began later was recorded."""
     hooks: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     """At most one :class:`slurm_soda.wire.hook_settings.HookSettings`."""
 

@@ -126,7 +126,9 @@ class _Seats:
         if not decision.share or decision.chosen is None:
             return _Seat(decision.trials[0].refused, shown)
         self._placing.free_capacity.hold(self._occupancy.take(devices, pieces))
-        return _Seat("", shown, tuple(devices), tuple(pieces), decision.chosen.sub_batch)
+        # With one size there was no choice: it is the whole batch, which counts as 1 where little is known of the job.
+        size = decision.chosen.sub_batch if len(decision.trials) > 1 else 0
+        return _Seat("", shown, tuple(devices), tuple(pieces), size)
 
     def _problems(self, guest: int, hosts: Sequence[int]) -> Iterator[str]:
         """What is wrong whichever GPUs it would get."""
@@ -188,7 +190,7 @@ def _with_seats(
         notes=replace(plan.notes, verdict=verdict),
         places={guest: seat.pieces for guest, seat in found.items()} | _others(plan.places, found),
         devices={guest: seat.devices for guest, seat in found.items()} | _others(base.devices, found),
-        sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 1 < batch[guest] > size}},
+        sub_batches={**base.sub_batches, **{guest: size for guest, size in sizes.items() if 0 < size < batch[guest]}},
         decisions={**_others(base.decisions, {*found, *refused}), **decisions},
         refused_joins={**base.refused_joins, **refused},
     )

@@ -32,8 +32,9 @@ class PartPairs:
 
     Of a host and its guests the guest leaves, never the host; of several guests the one who came last, as the bound held
     before. Only a guest that can save its state leaves, one that has no guests itself, and only while nobody is given its
-    GPUs in the same decision. A job's bound is its owner's, or what the site assumes for it; without one, a pair is parted
-    only after a fault.
+    GPUs in the same decision. But a guest that no prolog recorded leaves in any case: when its host ends nothing would keep
+    others, who have not agreed, off its GPUs, and its owner has agreed that it leaves then. A job's bound is its owner's, or
+    what the site assumes for it; without one, a pair is parted only after a fault.
     """
 
     trigger: InterferenceTrigger = TRIGGER
@@ -47,10 +48,11 @@ class PartPairs:
         if not isinstance(snapshot, SharingSnapshot):
             return plan
         broken, faulted = self.find_broken(snapshot), _find_faulted(snapshot)
-        if not (len(broken) or faulted or snapshot.sharing.manual_partings):
+        sharing = snapshot.sharing
+        if not (len(broken) or faulted or sharing.manual_partings or sharing.unrecorded):
             return plan
         pairs = _Pairs(snapshot, plan)
-        parted = _parted_by_hand(snapshot, pairs)
+        parted = _without_walls(snapshot, plan) | _parted_by_hand(snapshot, pairs)
         for one, other in faulted:
             guest = pairs.last_guest(one, {other}) if other in pairs.co_runners(one) else None
             if guest is not None and guest not in parted:
@@ -140,6 +142,18 @@ class _Pairs:
         if not _can_go(self._snapshot, row) or self._given.intersection(mine):
             return False
         return not self._rules.guests(row, self._on)
+
+
+def _without_walls(snapshot: SharingSnapshot, plan: Plan) -> dict[int, PreemptJob]:
+    """By row: guests that no prolog recorded. The two may share again: nobody was slowed."""
+    leaving = {item.job_id for item in plan.preempts}
+    return {
+        row: PreemptJob(
+            job_id, (), "no prolog has recorded it: nothing would keep others off its GPUs when its host ends"
+        )
+        for job_id in snapshot.sharing.unrecorded
+        if job_id not in leaving and snapshot.jobs.state[row := snapshot.jobs.row(job_id)] == JobState.RUNNING
+    }
 
 
 def _parted_by_hand(snapshot: SharingSnapshot, pairs: _Pairs) -> dict[int, PreemptJob]:

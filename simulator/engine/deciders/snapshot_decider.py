@@ -144,7 +144,11 @@ class SnapshotDecider:
         starts = self._without_occupied(
             plan,
             snapshot,
-            [(self._jobs[job_id], pieces) for job_id, pieces in plan.places.items() if job_id in fitting or self._at_once],
+            [
+                (self._jobs[job_id], pieces)
+                for job_id, pieces in plan.places.items()
+                if job_id in fitting or self._at_once
+            ],
         )
         allowed = self._site.within_limits(starts)
         if len(allowed) < len(starts):

@@ -1,4 +1,4 @@
-"""What commands take as arguments: job ids, names, finite numbers, and names of lists that are long to import."""
+"""What commands take as arguments: names, finite numbers, and names of lists that are long to import."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-MOST_JOB_ID = 2**32 - 1
-"""Slurm's own limit."""
 MOST_ROWS = 10**9
 """More rows, and higher numbers of rows, no store has."""
 
@@ -43,27 +41,6 @@ def _policy_names() -> Sequence[str]:
 
 
 POLICY = OneOf("policy", _policy_names)
-
-
-class _JobId(click.ParamType[int]):
-    """A job's number; says what to give instead of a task of an array, a step or a name."""
-
-    name = "job id"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        text = str(value).strip()
-        if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_JOB_ID:
-            return int(text)
-        job, mark, _ = text.partition("_")
-        if mark and job.isdigit():
-            remedy = f"each task of an array has a number of its own: `squeue -j {text} -O JobID` tells it"
-        else:
-            remedy = "give its number, such as 4711; `sodactl jobs` lists jobs"
-        return self.fail(f"{value!r} is not a valid job id; {remedy}", param, ctx)
-
-
-JOB_ID = _JobId()
 
 
 class _StoredName(click.ParamType[str]):

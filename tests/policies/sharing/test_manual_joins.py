@@ -55,6 +55,11 @@ def test_whatever_the_policy_a_pair_is_made(policy: str) -> None:
     assert join.reason.startswith("by hand: guest of job 1")
 
 
+def test_a_job_of_which_only_the_batch_is_known_joins_with_all_of_it() -> None:
+    plan = planned(site({"batch": 64, "accumulates": False}, {"batch": 64}))
+    assert (len(joins(plan)), plan.sub_batches) == (1, {})
+
+
 def test_without_an_admins_word_nothing_changes() -> None:
     plan = pipeline_of(make_policy("tiresias-las")).decide(site({}, {}, manual_joins=()))
     assert not [action for action in plan.actions if isinstance(action, JoinGpus)]

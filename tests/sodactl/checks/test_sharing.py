@@ -228,7 +228,9 @@ def test_no_line_where_nothing_is_shared(soda: Bench, recorded: RecordedSlurm) -
         ([], "fail", "n1: soda-agent there does not say"),
         ([{"fault": "share-start is not whole", "recorded": []}], "fail", "n1: share-start is not whole"),
         ([{"fault": "", "recorded": [7, 8]}], "ok", "1 nodes"),
-        ([{"fault": "", "recorded": [7]}], "fail", "n1: no prolog has recorded job 8, which began there after others"),
+        ([{"fault": "", "recorded": [7]}], "fail", "n1: no prolog has recorded job 8, which began there as the last"),
+        ([{"fault": "", "recorded": [7, 8], "lapse": [NOW_S - 90, 9]}], "fail", "n1: no prolog has recorded job 9"),
+        ([{"fault": "", "recorded": [7, 8], "lapse": [NOW_S - 110, 9]}], "ok", "1 nodes"),
     ],
 )
 def test_walls_that_nodes_told_of(

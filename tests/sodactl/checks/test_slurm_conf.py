@@ -41,5 +41,9 @@ def test_a_node_that_slurm_drained_for_a_duplicate_job_id(soda: Bench, recorded:
     state, found, remedy = finding(soda("doctor", "--json"), "drained nodes")
     assert (state, "drained n1 (Duplicate jobid)" in found) == ("warn", True)
     assert "State=RESUME" in remedy
-    recorded.change(NODES, "Duplicate jobid", "disk broken")
+    recorded.change(NODES, "Duplicate jobid", "gres/sharedgpu count reported lower than configured (0 < 4)")
+    state, found, remedy = finding(soda("doctor", "--json"), "drained nodes")
+    assert (state, "drained n1 (gres/sharedgpu count)" in found) == ("warn", True)
+    assert "State=RESUME" in remedy
+    recorded.change(NODES, "gres/sharedgpu count", "gres/gpu count")
     assert finding(soda("doctor", "--json"), "drained nodes")[0] == "ok", "drained by somebody for another reason"
