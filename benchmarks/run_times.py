@@ -2,13 +2,16 @@
 
 Each job is predicted when it is submitted, from those that had ended by then had each started at once; the first days only
 teach. Beside it stand what sites use otherwise: the owner's mean, the owner's last job, the geometric mean of all.
+
+``--generated`` asks instead how likely the bin that each run time falls into was before it was seen, on generated workloads.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +19,12 @@ from typing import NamedTuple
 import click
 import numpy as np
 
+from benchmarks.evaluate.cells import FAMILIES
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.generators.registry import generate_workload
 from slurm_soda.simulator.runs.predicted_run_times import traits_of_workload
 from slurm_soda.simulator.traces.registry import detect_format, load_trace
 from slurm_soda.simulator.workload import Workload
@@ -73,27 +79,83 @@ def scores(workload: Workload, learn_days: float) -> tuple[int, list[Score]]:
     """Number of jobs that were predicted, and each estimate's score."""
     told: dict[str, list[float]] = {name: [] for name in ESTIMATES}
     actual: list[float] = []
-    for learner, past, traits, run_s in _submissions(workload, learn_days * DAY_S):
-        actual.append(run_s)
-        for name, estimate in ESTIMATES.items():
-            told[name].append(max(estimate(learner, past, traits), 1.0))
+    learner, past, traits = RunTimeLearner(), RunTimeHistory(), traits_of_workload(workload)
+    for row, ended in _submissions(workload):
+        _teach(learner, traits, workload, ended)
+        for each in ended:
+            past.learn(traits[each].owner, max(float(workload.run_s[each]), 1.0))
+        if workload.submit_s[row] >= learn_days * DAY_S:
+            actual.append(float(workload.run_s[row]))
+            for name, estimate in ESTIMATES.items():
+                told[name].append(max(estimate(learner, past, traits[row]), 1.0))
     ran = np.maximum(np.array(actual), 1.0)
     return len(ran), [_score(name, np.array(values), ran) for name, values in told.items()]
 
 
-def _submissions(
-    workload: Workload, from_s: float
-) -> Iterator[tuple[RunTimeLearner, RunTimeHistory, SubmissionTraits, float]]:
-    learner, past, ends = RunTimeLearner(), RunTimeHistory(), list[tuple[float, int]]()
-    traits, runs_s = traits_of_workload(workload), workload.run_s.tolist()
+class Foresight(NamedTuple):
+    """What one way to learn knew of run times before they were seen."""
+
+    name: str
+    log_probability: float
+    """Mean natural logarithm of the probability of the bin that the run time fell into."""
+    median_factor: float
+    """Half of the predictions were off by less."""
+
+
+LEARNERS: dict[str, tuple[FloatColumn, bool]] = {
+    "one bin a job": (np.eye(BINS), False),
+    "one bin a job, time limits": (np.eye(BINS), True),
+    "close bins too": (SPREAD, False),
+    "close bins too, time limits": (SPREAD, True),
+}
+"""How a job that ended makes bins likely, and whether time limits tell jobs apart; the last one is the product's."""
+
+
+def foresee(workloads: Sequence[Workload]) -> list[Foresight]:
+    """Of all jobs of the workloads, each of which begins without any past."""
+    actual = np.maximum(np.concatenate([workload.run_s for workload in workloads]), 1.0)
+    uniform = np.full(BINS, 1.0 / BINS)
+    found = [_foresight("uniform in the logarithm", [(uniform, RemainingTimeCurve.of(uniform))] * len(actual), actual)]
+    for name, (spread, limits) in LEARNERS.items():
+        expected = [each for workload in workloads for each in _expectations(workload, spread, limits)]
+        found.append(_foresight(name, expected, actual))
+    return found
+
+
+def _expectations(
+    workload: Workload, spread: FloatColumn, limits: bool
+) -> Iterator[tuple[FloatColumn, RemainingTimeCurve]]:
+    learner, traits = RunTimeLearner(spread), traits_of_workload(workload)
+    if not limits:
+        traits = [replace(each, limit_s=math.inf) for each in traits]
+    for row, ended in _submissions(workload):
+        _teach(learner, traits, workload, ended)
+        known = learner.known(traits[row])
+        yield known.probability, known.curve
+
+
+def _foresight(name: str, expected: Sequence[tuple[FloatColumn, RemainingTimeCurve]], actual: FloatColumn) -> Foresight:
+    logs = [math.log(probability[at]) for (probability, _), at in zip(expected, find_bins(actual), strict=True)]
+    told = np.array([curve.remaining(0.0).value for _, curve in expected])
+    return Foresight(name, float(np.mean(logs)), float(np.exp(np.median(np.abs(np.log(told / actual))))))
+
+
+def _submissions(workload: Workload) -> Iterator[tuple[int, list[int]]]:
+    """Each job when it is submitted, after those that have ended since the one before, had each started at once."""
+    ends, runs_s = list[tuple[float, int]](), workload.run_s.tolist()
     for row, submit_s in enumerate(workload.submit_s.tolist()):
+        ended = []
         while ends and ends[0][0] <= submit_s:
-            _, ended = heappop(ends)
-            learner.learn(traits[ended], runs_s[ended])
-            past.learn(traits[ended].owner, max(runs_s[ended], 1.0))
-        if submit_s >= from_s:
-            yield learner, past, traits[row], runs_s[row]
+            ended.append(heappop(ends)[1])
+        yield row, ended
         heappush(ends, (submit_s + runs_s[row], row))
+
+
+def _teach(
+    learner: RunTimeLearner, traits: Sequence[SubmissionTraits], workload: Workload, ended: Iterable[int]
+) -> None:
+    for row in ended:
+        learner.learn(traits[row], float(workload.run_s[row]))
 
 
 def _score(name: str, told: FloatColumn, ran: FloatColumn) -> Score:
@@ -112,11 +174,38 @@ def _ranks(values: FloatColumn) -> FloatColumn:
 
 
 @click.command()
-@click.option("--trace", required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--trace", type=click.Path(path_type=Path, exists=True))
 @click.option("--learn-days", default=60.0, show_default=True)
+@click.option("--generated", is_flag=True, help="Generated workloads of every family, in place of a trace.")
+@click.option("--seeds", default=5, show_default=True, help="With --generated: from 1 to this one.")
 @click.option("--json", "as_json", is_flag=True)
-def main(trace: Path, learn_days: float, as_json: bool) -> None:
-    """How far predicted run times are off, on a trace."""
+def main(trace: Path | None, learn_days: float, generated: bool, seeds: int, as_json: bool) -> None:
+    """How far predicted run times are off, on a trace or on generated workloads."""
+    if (trace is None) != generated:
+        raise click.UsageError("give either --trace FILE or --generated")
+    if trace is None:
+        _print_foresight(seeds, as_json)
+    else:
+        _print_scores(trace, learn_days, as_json)
+
+
+def _print_foresight(seeds: int, as_json: bool) -> None:
+    families = {
+        family: foresee([generate_workload(family, seed) for seed in range(1, seeds + 1)]) for family in FAMILIES
+    }
+    if as_json:
+        found = {family: [each._asdict() for each in foresights] for family, foresights in families.items()}
+        click.echo(json.dumps({"seeds": seeds, "families": found}, indent=2))
+        return
+    for family, foresights in families.items():
+        for each in foresights:
+            click.echo(
+                f"{family:12} {each.name:28} log probability {each.log_probability:6.2f}, "
+                f"half off by less than a factor of {each.median_factor:.2f}"
+            )
+
+
+def _print_scores(trace: Path, learn_days: float, as_json: bool) -> None:
     workload = load_trace(trace, detect_format(trace).name, lenient=False, profiles=None).workload
     jobs, found = scores(workload, learn_days)
     if as_json:

@@ -42,7 +42,7 @@ from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
 from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.sharing.job_kinds import Estimate
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
-from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.snapshot import UNLIMITED_S, ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 
 STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
@@ -205,10 +205,7 @@ class RunTimePredictor:
         until_s, bounds = now_s - LATE_RECORDS_S, (MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER)
         for past in stored.past_run_times(session, STATES_LEARNED_FROM, until_s, *bounds):
             if past.run_s > 0:
-                model = str(past.hints.get("model", ""))
-                self.forecast.ended(
-                    SubmissionTraits(past.user, past.gpus, past.partition, past.name, model), past.run_s
-                )
+                self.forecast.ended(traits_of_job(past), past.run_s)
         self._told = stored.already_predicted(session, [job.pk for job in live if job.pk is not None])
 
     def _learn(self, session: Session, now_s: float, gpu_types: Mapping[str, str]) -> None:
@@ -254,12 +251,19 @@ class RunTimePredictor:
 
 def traits_of_record(record: SlurmJob) -> SubmissionTraits:
     """What a job's run time is predicted from, as Slurm lists it."""
-    return SubmissionTraits(record.user, record.gpus, record.partition, record.name, record.hints.model or "")
+    model = record.hints.model or ""
+    return SubmissionTraits(record.user, record.gpus, record.partition, record.name, model, record.time_limit_s)
 
 
-def traits_of_job(job: Job) -> SubmissionTraits:
-    """What a job's run time is predicted from, as the store has it."""
-    return SubmissionTraits(job.user, job.gpus, job.partition, job.name, str(job.hints.get("model", "")))
+def traits_of_job(job: Job | stored.PastRunTime) -> SubmissionTraits:
+    """What a job's run time is predicted from, as the store has it: with the time limit that it had last.
+
+    Nothing of ours changes limits, and owners can only lower theirs, to what they know better by then. One that an operator
+    raised, or that Slurm lowered (``--time-min``), is missing in one group of those who submit the same limit, and counts
+    in all groups that do not ask for it.
+    """
+    model, limit_s = str(job.hints.get("model", "")), UNLIMITED_S if job.time_limit_s is None else job.time_limit_s
+    return SubmissionTraits(job.user, job.gpus, job.partition, job.name, model, limit_s)
 
 
 def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:

@@ -130,6 +130,7 @@ class PastRunTime(NamedTuple):
     partition: str
     name: str
     hints: dict[str, str]
+    time_limit_s: float | None
     run_s: float
     """Over all its runs."""
 
@@ -157,11 +158,9 @@ def past_run_times(
         .having(never_shared())
         .subquery()
     )
-    query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, ran.c.run_s)
+    query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, Job.time_limit_s, ran.c.run_s)
     rows = session.execute(query.join(ran, ran.c.job_pk == Job.id).order_by(Job.end_s, Job.id))
-    return [
-        PastRunTime(user, gpus, partition, name, hints, run_s) for user, gpus, partition, name, hints, run_s in rows
-    ]
+    return [PastRunTime(*row) for row in rows]
 
 
 def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -21,10 +22,11 @@ RENEW_JOBS = 10
 MAX_RENEWED = 500
 """Curves renewed at one decision; the others wait for the next one."""
 MAX_KINDS = 5000
-"""Beyond so many kinds at once, jobs are predicted from those of their owner, shape and model, whatever their name."""
+"""Beyond so many kinds at once, jobs are predicted from those of their owner, shape and model, whatever their name and time
+limit."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Kind:
     traits: SubmissionTraits
     learnt: LearnedRunTime
@@ -54,16 +56,16 @@ class BatchRunTimePredictor:
         """Number of a kind of job; the same for traits that differ in numbers of the name only, until :meth:`forget`."""
         traits = replace(traits, name=traits.family)
         number = self._numbers.get(traits)
-        if number is None and len(self._kinds) >= MAX_KINDS and traits.name:
-            return self.number(replace(traits, name=""))
+        if number is None and len(self._kinds) >= MAX_KINDS and (traits.name or math.isfinite(traits.limit_s)):
+            return self.number(replace(traits, name="", limit_s=math.inf))
         if number is None:
             number = self._numbers[traits] = len(self._kinds)
-            self._kinds.append(_Kind(traits, self.learner.known(traits), 0, 0))
+            self._kinds.append(self._look_up(traits))
             if number >= len(self._total_s):
                 more = np.zeros((max(len(self._total_s), 64), BINS + 1))
                 self._total_s, self._error_s = np.vstack((self._total_s, more)), np.vstack((self._error_s, more))
                 self._probability = np.vstack((self._probability, more[:, :-1]))
-            self._renew(number)
+            self._show(number)
         return number
 
     def forget(self) -> None:
@@ -106,8 +108,14 @@ class BatchRunTimePredictor:
         return self.learner.learnt - kind.everybody >= 1 + RENEW_RATIO * kind.everybody
 
     def _renew(self, number: int) -> None:
-        kind = self._kinds[number]
-        kind.learnt = self.learner.known(kind.traits)
-        kind.own, kind.everybody = self._by_owner.get(kind.traits.owner, 0), self.learner.learnt
-        self._total_s[number], self._error_s[number] = kind.learnt.curve.total_s, kind.learnt.curve.error_s
-        self._probability[number] = kind.learnt.probability
+        self._kinds[number] = self._look_up(self._kinds[number].traits)
+        self._show(number)
+
+    def _look_up(self, traits: SubmissionTraits) -> _Kind:
+        own = self._by_owner.get(traits.owner, 0)
+        return _Kind(traits, self.learner.known(traits), own, self.learner.learnt)
+
+    def _show(self, number: int) -> None:
+        learnt = self._kinds[number].learnt
+        self._total_s[number], self._error_s[number] = learnt.curve.total_s, learnt.curve.error_s
+        self._probability[number] = learnt.probability

@@ -18,13 +18,17 @@ import numpy as np
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, MIDDLES_S, locate_in_bins
-from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 _UNIFORM: FloatColumn = np.full(BINS, 1.0 / BINS)
 
 
 def find_ranks(
-    expected: ExpectedRunTimes, remaining_s: FloatColumn, executed_s: FloatColumn, cost_s: FloatColumn
+    expected: ExpectedRunTimes,
+    remaining_s: FloatColumn,
+    executed_s: FloatColumn,
+    cost_s: FloatColumn,
+    stops: BoolColumn,
 ) -> FloatColumn:
     """Rank of each job, in seconds; all arguments by row of one job table.
 
@@ -39,24 +43,24 @@ def find_ranks(
     worked_s = np.where(kind >= 0, expected.worked_s if len(expected.kind) else 0.0, executed_s)
     rows = np.flatnonzero((kind >= 0) | ~known)
     if len(rows):
-        keys = np.stack((kind[rows].astype(np.float64), cost_s[rows]))
+        keys = np.stack((kind[rows].astype(np.float64), cost_s[rows], stops[rows].astype(np.float64)))
         which, of_row = np.unique(keys, axis=1, return_inverse=True)
-        curves = np.stack([_curve_of(expected, int(number), cost) for number, cost in which.T.tolist()])
+        curves = np.stack([_curve_of(expected, int(number), cost, bool(may)) for number, cost, may in which.T.tolist()])
         ranks[rows] = _interpolate(curves, of_row.ravel(), worked_s[rows])
     return ranks
 
 
-def rank_curve(probability: FloatColumn, cost_s: float) -> FloatColumn:
+def rank_curve(probability: FloatColumn, cost_s: float, stops: bool = True) -> FloatColumn:
     """The rank at each of :data:`.EDGES_S`, of a run time with these probabilities of bins, none of them 0."""
-    return _cached_curve(np.ascontiguousarray(probability).tobytes(), cost_s)
+    return _cached_curve(np.ascontiguousarray(probability).tobytes(), cost_s, stops)
 
 
-def _curve_of(expected: ExpectedRunTimes, number: int, cost_s: float) -> FloatColumn:
-    return rank_curve(_UNIFORM if number < 0 else expected.probability[number], cost_s)
+def _curve_of(expected: ExpectedRunTimes, number: int, cost_s: float, stops: bool) -> FloatColumn:
+    return rank_curve(_UNIFORM if number < 0 else expected.probability[number], cost_s, stops)
 
 
 @lru_cache(maxsize=20_000)
-def _cached_curve(raw: bytes, cost_s: float) -> FloatColumn:
+def _cached_curve(raw: bytes, cost_s: float, stops: bool) -> FloatColumn:
     probability = np.frombuffer(raw)
     past = np.concatenate(([0.0], np.cumsum(probability)))
     work = np.concatenate(([0.0], np.cumsum(probability * MIDDLES_S)))
@@ -67,7 +71,7 @@ def _cached_curve(raw: bytes, cost_s: float) -> FloatColumn:
     later = np.triu(np.ones((BINS, BINS), dtype=np.bool_))
     ratio = np.full((BINS, BINS), np.inf)
     np.divide(cost_s * alive[:-1, None] + spent, ending, out=ratio, where=later & (ending > 0))
-    ranks = ratio.min(axis=1)
+    ranks = ratio.min(axis=1) if stops else ratio[:, -1]
     # Who ran for a year may well run for another one.
     return np.append(ranks, max(float(ranks[-1]), EDGES_S[-1]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +20,8 @@ class SubmissionTraits:
     partition: str = ""
     name: str = ""
     model: str = ""
+    limit_s: float = math.inf
+    """Its time limit; infinite where it has none, or nobody says. Runs of one script mostly have the same."""
 
     @property
     def family(self) -> str:
@@ -34,6 +37,7 @@ class JobGroup(NamedTuple):
     partition: str | None = None
     model: str | None = None
     family: str | None = None
+    limit_s: float | None = None
 
     def words(self) -> str:
         """For people: ``of alice, on 4 GPUs in main, training resnet50``."""
@@ -42,6 +46,7 @@ class JobGroup(NamedTuple):
             _describe_gpus(self.gpus, self.partition),
             f"named {self.family}" if self.family is not None else "",
             f"training {self.model}" if self.model is not None else "",
+            f"limited to {self.limit_s / 60:g} min" if self.limit_s is not None else "",
         ]
         return ", ".join(part for part in parts if part) or "of everybody"
 
@@ -50,16 +55,18 @@ def list_groups(traits: SubmissionTraits) -> tuple[JobGroup, ...]:
     """The groups that a job belongs to, each more like it than the one before.
 
     Shape alone comes before the owner, and the owner before both: people repeat their jobs, and others' jobs of the shape
-    say little. Groups by name or model exist only where the job has one.
+    say little. Groups by name, model or time limit exist only where the job has one.
     """
     shape = JobGroup(gpus=traits.gpus, partition=traits.partition)
-    own = shape._replace(owner=traits.owner)
-    groups = [JobGroup(), shape, JobGroup(owner=traits.owner), own]
-    if traits.model:
-        groups += [shape._replace(model=traits.model), own._replace(model=traits.model)]
+    own, model = shape._replace(owner=traits.owner), traits.model or None
+    limit_s = traits.limit_s if math.isfinite(traits.limit_s) else None
+    groups = [JobGroup(), shape, shape._replace(limit_s=limit_s), JobGroup(owner=traits.owner), own]
+    groups += [shape._replace(model=model), own._replace(model=model)]
+    groups += [own._replace(limit_s=limit_s), own._replace(model=model, limit_s=limit_s)]
     if traits.name:
-        groups.append(own._replace(family=traits.family, model=traits.model or None))
-    return tuple(groups)
+        named = own._replace(family=traits.family, model=model)
+        groups += [named, named._replace(limit_s=limit_s)]
+    return tuple(dict.fromkeys(groups))
 
 
 def _describe_gpus(gpus: int | None, partition: str | None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
 from slurm_soda.policies.run_times.owners import MIN_OWNERS
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
 
 PRIOR_JOBS = 5.0
@@ -30,7 +30,7 @@ _OWNER_HALF_LIFE = 1000.0
 _SHAPE_HALF_LIFE = 100.0
 """Jobs of an owner and one shape after which one counts half."""
 _CLOSEST_HALF_LIFE = 50.0
-"""Jobs of an owner, one shape and one name or model after which one counts half."""
+"""Jobs of an owner, one shape and one name, model or time limit after which one counts half."""
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class _Histogram:
     total: float = 0.0
     jobs: int = 0
 
-    def add(self, at: int, keep: float) -> None:
-        """One more job; what was before counts ``keep`` times as much as it did."""
+    def add(self, likely: FloatColumn, keep: float) -> None:
+        """One more job, which makes bins so ``likely``; what was before counts ``keep`` times as much as it did."""
         self.weights *= keep
-        self.weights[at] += 1.0
+        self.weights += likely
         self.total = self.total * keep + 1.0
         self.jobs += 1
 
@@ -99,13 +99,20 @@ class RunTimeLearner:
     **What one owner can do to another.** Let every group that speaks have at least ``n`` owners, the liar among them. A
     group of ``k`` owners with ``c`` jobs each says ``W`` without him and ``W + c (L - W) / (c k + p)`` with him, where ``L``
     is what his jobs say and ``p`` the weight of the prior behind: a move of at most ``c / (c k + p)``, to which
-    ``p / (c k + p)`` of the prior's own move is added. If that one is at most ``1 / n``, so is the sum; the last prior does
-    not move at all. The groups of the other owner alone only shrink the move. So **no range of run times becomes more or
-    less likely by more than 1 / n**, and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and
-    ``1/2 + 1/n`` of what it was.
+    ``p / (c k + p)`` of the prior's own move is added. If that one is at most ``1 / n``, so is the sum, as ``n <= k``; the
+    last prior does not move at all. So it holds for any number of groups of several owners behind each other. The groups of
+    the other owner alone only shrink the move. That a job counts in several bins changes nothing: all that is asked of
+    ``L`` and ``W`` is that they add up to 1. So **no range of run times becomes more or less likely by more than 1 / n**,
+    and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and ``1/2 + 1/n`` of what it was.
+
+    He also chooses which models and time limits his jobs have, and so in which groups he is. One that speaks only because
+    he is the last owner that was missing tells what the others in it ran: that may be far from what the group behind
+    says, but his own part of it is again at most ``1 / k``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spread: FloatColumn = SPREAD) -> None:
+        """``spread``: how likely a job that ended in a bin (by row) makes each one; rows add up to 1."""
+        self._spread = spread
         self._groups: dict[str, OrderedDict[JobGroup, _Histogram]] = {}
         """Of one owner each, by owner; the owner whose last job ended longest ago comes first."""
         self._count = 0
@@ -123,19 +130,20 @@ class RunTimeLearner:
         """
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
-        at, owner = int(find_bins(np.array([run_s]))[0]), traits.owner
+        owner, likely = traits.owner, self._spread[find_bins(np.array([run_s]))[0]]
         own: OrderedDict[JobGroup, _Histogram] = self._groups.pop(owner, OrderedDict())
         self._groups[owner] = own
         self._count -= len(own)
-        for group in list_groups(traits):
+        groups = list_groups(traits)
+        for group in groups:
             if group.owner is None:
                 continue
             histogram = own.setdefault(group, _Histogram())
             own.move_to_end(group)
             self._leave_common(group, owner, histogram)
-            histogram.add(at, 0.5 ** (1.0 / _half_life(group)))
-            if group.family is None:
-                self._common.setdefault(group._replace(owner=None), _OwnersMean()).add(owner, histogram)
+            histogram.add(likely, 0.5 ** (1.0 / _half_life(group)))
+            if (common := group._replace(owner=None)) in groups:
+                self._common.setdefault(common, _OwnersMean()).add(owner, histogram)
         self._count += len(own)
         while self._count > MAX_GROUPS:
             self._forget_one_group()
@@ -185,6 +193,6 @@ class RunTimeLearner:
 
 
 def _half_life(group: JobGroup) -> float:
-    if group.model is not None or group.family is not None:
+    if group.model is not None or group.family is not None or group.limit_s is not None:
         return _CLOSEST_HALF_LIFE
     return _OWNER_HALF_LIFE if group.gpus is None else _SHAPE_HALF_LIFE

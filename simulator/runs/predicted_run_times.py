@@ -130,8 +130,8 @@ def with_predicted_run_times(policy: Policy, workload: Workload, past: Workload 
 def traits_of_workload(workload: Workload) -> Sequence[SubmissionTraits]:
     """What a trace says of each job when it is submitted; the numbers that it gives jobs are no names."""
     users, partitions, models = (*workload.users, ""), (*workload.partitions, ""), (*workload.models, "")
-    columns = (workload.user, workload.gpus, workload.partition, workload.model)
+    columns = (workload.user, workload.gpus, workload.partition, workload.model, workload.time_limit_s)
     return [
-        SubmissionTraits(users[user], gpus, partitions[partition], model=models[model])
-        for user, gpus, partition, model in zip(*(column.tolist() for column in columns), strict=True)
+        SubmissionTraits(users[user], gpus, partitions[partition], model=models[model], limit_s=limit_s)
+        for user, gpus, partition, model, limit_s in zip(*(column.tolist() for column in columns), strict=True)
     ]

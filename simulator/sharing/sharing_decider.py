@@ -166,7 +166,6 @@ class SharingDecider(SnapshotDecider):
     def follow(self, plan: Plan, snapshot: ClusterSnapshot) -> tuple[list[SessionJob], list[JobStart]]:
         assert isinstance(snapshot, SharingSnapshot)
         preempts, starts = super().follow(plan, snapshot)
-        starts = self._without_occupied(plan, snapshot, starts)
         freed = [piece for job in preempts for piece in job.pieces] if self._at_once else None
         label = self._workload.label
         try:
@@ -191,10 +190,10 @@ class SharingDecider(SnapshotDecider):
                 self._slowdowns.part(preempt.job_id - 1, preempt.parted_from)
         return preempts, starts
 
-    def _without_occupied(self, plan: Plan, snapshot: SharingSnapshot, starts: list[JobStart]) -> list[JobStart]:
+    def _without_occupied(self, plan: Plan, snapshot: ClusterSnapshot, starts: list[JobStart]) -> list[JobStart]:
         """Without those whose GPUs a job still holds that is leaving: a revoked guest, for some tenths of a second."""
         leaving = np.flatnonzero(snapshot.jobs.state == JobState.COMPLETING).tolist()
-        if not leaving or not isinstance(plan, SharingPlan):
+        if not leaving or not isinstance(plan, SharingPlan) or not isinstance(snapshot, SharingSnapshot):
             return starts
         held = {device for row in leaving for device in snapshot.devices.of(row).tolist()}
         return [start for start in starts if held.isdisjoint(plan.devices.get(start[0].job_id, ()))]

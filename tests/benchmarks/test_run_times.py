@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 # The benchmarks are no part of the package, so they are found by their place.
-from benchmarks.run_times import _ranks, scores
+from benchmarks.run_times import _ranks, foresee, scores
 from slurm_soda.simulator.workload import Workload
 
 
@@ -35,3 +35,19 @@ def test_no_job_is_learned_before_its_end() -> None:
 
 def test_equal_values_share_a_rank() -> None:
     assert _ranks(np.array([3.0, 1.0, 3.0, math.pi])).tolist() == [2.5, 1.0, 2.5, 4.0]
+
+
+def test_how_likely_run_times_were_is_told_for_each_way_to_learn() -> None:
+    """Two scripts of one owner, which only their time limits tell apart."""
+    rows = [
+        {"submit_s": at * 1e5, "run_s": 110.0 if at % 2 else 10_100.0, "time_limit_s": 600.0 if at % 2 else 86_400.0,
+         "user": "alice"}
+        for at in range(60)
+    ]  # fmt: skip
+    found = {each.name: each for each in foresee([Workload.build("made", rows)])}
+    assert found["uniform in the logarithm"].log_probability == pytest.approx(-math.log(96))
+    one, by_limit = found["one bin a job"], found["one bin a job, time limits"]
+    assert by_limit.log_probability > one.log_probability + 0.3
+    assert by_limit.median_factor < 1.2
+    assert one.median_factor > 5.0
+    assert found["close bins too"].log_probability < one.log_probability, "here run times repeat exactly"

@@ -55,6 +55,7 @@ class FakeJob:
     user: str = "alice"
     name: str = "job"
     partition: str = "main"
+    time_limit_s: float = 3600.0
     nice: int = 0
     state: str = "PENDING"
     reason: str = "Priority"
@@ -381,7 +382,7 @@ class FakeSlurm:
             job_id=job.job_id, array_job_id=0, array_task="", state=job.state, reason=job.reason, user=job.user,
             uid=1000, account="acc", partition=job.partition, qos="normal", name=job.name, comment="",
             submit_s=whole(job.submit_s), eligible_s=whole(job.eligible_s), start_s=whole(job.start_s),
-            end_s=whole(job.end_s), time_limit_s=3600.0,
+            end_s=whole(job.end_s), time_limit_s=job.time_limit_s,
             priority=job.priority + job.site_factor, nice=job.nice, restarts=job.restarts, nodes=1, cpus=job.cores,
             cpus_per_task=job.cores, memory_mib=job.memory_mib or job.cores * job.memory_per_cpu_mib,
             gpus=job.gpus, gpus_per_node=0, gpu_type="",

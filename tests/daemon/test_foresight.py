@@ -29,14 +29,16 @@ Start = Callable[..., Daemon]
 SJF = {"policy": {"name": "sjf"}}
 
 
-def past_job(sodad: Path, user: str, run_s: float, jobs: int, first_id: int, end_s: float = 1000.0) -> None:
+def past_job(
+    sodad: Path, user: str, run_s: float, jobs: int, first_id: int, limit_s: float | None = None, end_s: float = 1000.0
+) -> None:
     """Jobs of long ago, in the store."""
     store = open_store(f"sqlite:///{sodad}/soda.db")
     with store.write() as session:
         for job_id in range(first_id, first_id + jobs):
             job = Job(
                 job_id=job_id, submit_s=1.0, user=user, partition="main", name="job", state="COMPLETED", gpus=4,
-                end_s=end_s, accounted=True,
+                end_s=end_s, accounted=True, time_limit_s=limit_s,
             )  # fmt: skip
             session.add(job)
             session.flush()
@@ -95,6 +97,35 @@ def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm
     assert again.cycles._observer.run_time_predictor.forecast.learner.learnt == 1, (
         "the next daemon learns it from the store"
     )
+
+
+def test_time_limits_tell_past_jobs_of_one_name_apart(slurm: FakeSlurm, daemon: Start, fresh_store: Path) -> None:
+    past_job(fresh_store, "alice", 30.0, 20, 100, limit_s=600.0)
+    past_job(fresh_store, "alice", 3000.0, 20, 200, limit_s=5400.0)
+    past_job(fresh_store, "alice", 300.0, 20, 300)
+    for job_id, limit_s in ((1, 600.0), (2, 5400.0), (3, math.inf), (4, 86_400.0)):
+        slurm.submit(job_id, gpus=4, time_limit_s=limit_s)
+    sodad = daemon(**SJF)
+    sodad.follow(40, every_s=2.0)
+    assert told(sodad, 1).run_s == pytest.approx(30.0, rel=0.5)
+    assert told(sodad, 2).run_s == pytest.approx(3000.0, rel=0.5)
+    assert (told(sodad, 2).jobs, told(sodad, 2).basis.rpartition(", ")[2]) == (20, "limited to 90 min")
+    for job_id in (3, 4):  # without a limit, and with one that no job had
+        assert told(sodad, job_id).run_s == pytest.approx(300.0, rel=0.5)
+        assert (told(sodad, job_id).jobs, "limited" in told(sodad, job_id).basis) == (60, False)
+
+
+@pytest.mark.parametrize("limit_s", [60.0, 5400.0, 7 * 86_400.0, math.inf])
+def test_a_job_has_the_same_traits_listed_and_stored(slurm: FakeSlurm, daemon: Start, limit_s: float) -> None:
+    slurm.submit(1, gpus=1, work_s=20.0, time_limit_s=limit_s, hints=Hints(model="resnet50"))
+    sodad = daemon(**SJF)
+    sodad.run()
+    listed = run_time_predictions.traits_of_record(slurm.jobs()[0])
+    assert listed == run_time_predictions.traits_of_job(sodad.job(1))
+    assert listed.limit_s == limit_s
+    sodad.follow(20 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
+    known = sodad.cycles._observer.run_time_predictor.forecast.learner.known(listed)
+    assert (known.jobs, known.group.limit_s) == (1, None if math.isinf(limit_s) else limit_s)
 
 
 def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start) -> None:

@@ -47,7 +47,8 @@ def test_a_waiting_job_is_told_when_by_what_its_like_ran(
     assert row.median_s
     assert row.high_s
     start_s = running.start_s
-    assert start_s + 150 < row.low_s <= row.median_s <= row.high_s
+    # A tenth of its like is expected to end before some 250 s; what is left until then is divided by e at first.
+    assert start_s + 120 < row.low_s <= row.median_s <= row.high_s
     assert start_s + 600 < row.median_s < start_s + 1800, "not the hour that its limit allows"
 
 

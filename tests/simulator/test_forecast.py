@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.runs.predicted_run_times import (
     PolicyWithPredictions,
     StartsOnlyPolicyWithPredictions,
+    traits_of_workload,
     with_predicted_run_times,
 )
 from slurm_soda.simulator.runs.scenario import Scenario, with_estimates
@@ -42,6 +44,14 @@ def predicted(of: Workload, past: Workload | None, engine: str = "auto") -> Scen
 def avg_jct_s(scenario: Scenario, policy: str) -> float:
     outcome = scenario.run(make_policy(policy, {}))
     return float((outcome.end_s - outcome.workload.submit_s).mean())
+
+
+def test_traits_of_a_trace_have_its_time_limits() -> None:
+    rows = [
+        {"submit_s": 0.0, "run_s": 10.0, "gpus": 1, "time_limit_s": 600.0},
+        {"submit_s": 1.0, "run_s": 10.0, "gpus": 1},
+    ]
+    assert [traits.limit_s for traits in traits_of_workload(Workload.build("made", rows))] == [600.0, math.inf]
 
 
 @pytest.mark.parametrize("policy", ["sjf", pytest.param("srsf", marks=pytest.mark.thorough)])

@@ -11,6 +11,7 @@ from slurm_soda.daemon.store.tables import (  # noqa: F401 - their tables belong
     pools,
     progress,
     sharing,
+    start_forecasts,
 )
 from slurm_soda.daemon.store.tables.scheduling import Base
 

@@ -115,6 +115,7 @@ class Job(Base):
     nodes: Mapped[int] = mapped_column(default=1)
     cpus: Mapped[int] = mapped_column(default=0)
     time_limit_s: Mapped[float | None]
+    """When last seen; none where it is unlimited."""
     hints: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
     """As the codec writes them."""
     first_start_s: Mapped[float | None]

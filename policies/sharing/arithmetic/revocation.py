@@ -46,7 +46,7 @@ class GuestTerms:
 
     def kept_s(self, done_s: float) -> float:
         """Of so much work, what is saved when the seat ends."""
-        return float(_kept_s(np.asarray(done_s), np.asarray(self.saves_every_s)))
+        return float(kept_s(np.asarray(done_s), np.asarray(self.saves_every_s)))
 
 
 def schedule_as_guest(work_s: float, hosts: Sequence[OverlappedJob], terms: GuestTerms) -> CompletionSchedule:
@@ -102,7 +102,7 @@ def guest_completions_s(
     after_guest_s = new_end_s + host_work_s - start_s - xi * new_work_s / its
     if terms.revokes:
         done_s = np.maximum(until_s - start_s, 0.0) / xi
-        outlived_s = until_s + terms.readmit_s + new_work_s - _kept_s(done_s, np.asarray(terms.saves_every_s))
+        outlived_s = until_s + terms.readmit_s + new_work_s - kept_s(done_s, np.asarray(terms.saves_every_s))
     else:
         outlived_s = np.maximum(until_s, terms.start_s) + new_work_s - np.maximum(until_s - start_s, 0.0) / xi
     return np.where(first, new_end_s, outlived_s), np.where(first, after_guest_s, until_s)
@@ -124,13 +124,13 @@ def kept_ratios(
     with np.errstate(invalid="ignore", divide="ignore"):
         beside_s = np.maximum(host_xi, 1.0) * np.maximum(host_work_s - start_s, 0.0)
         done_s = beside_s / np.maximum(guest_xi, 1.0)
-        outlives = np.where(done_s > 0, _kept_s(done_s, saves_every_s) / done_s, 0.0)
+        outlives = np.where(done_s > 0, kept_s(done_s, saves_every_s) / done_s, 0.0)
         known = np.isfinite(guest_work_s) & np.isfinite(host_work_s)
         ratios: FloatColumn = np.where(known, np.where(guest_work_s <= done_s, 1.0, outlives), 1.0 - EITHER)
     return ratios
 
 
-def _kept_s(done_s: FloatColumn, every_s: FloatColumn) -> FloatColumn:
+def kept_s(done_s: FloatColumn, every_s: FloatColumn) -> FloatColumn:
     with np.errstate(invalid="ignore"):
         kept_s: FloatColumn = np.where(np.isfinite(every_s), np.floor(done_s / every_s) * every_s, 0.0)
     return kept_s

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.policies.sharing.arithmetic.completion_times import mean_pair_completions_s
-from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms, guest_completions_s, mean_guest_completions_s
+from slurm_soda.policies.sharing.arithmetic.revocation import mean_guest_completions_s
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy, joinable_devices
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import JobKind
@@ -145,23 +145,15 @@ class PartnerScreen:
         after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
         return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
 
-    def completions_s(self, row: int) -> tuple[FloatColumn, FloatColumn]:
-        """With each group's job, of groups of one job: when the waiting job would end, and when that job; infinite where
-        they may not meet. Of several sub-batches the one with the least mean.
+    def partners(self, row: int) -> Iterator[tuple[float, PartnerSlowdowns]]:
+        """Of groups of one job, who may meet this one with each of its sub-batches; with the work that it then has over that
+        with its whole batch.
         """
-        ends = np.full(len(self.groups), np.inf), np.full(len(self.groups), np.inf)
         kind, consent = self._interference_view.kind(row), self._interference_view.consent(row)
         if kind is None or not consent.shares or not self.groups:
-            return ends
-        work_s = float(self._snapshot.jobs.remaining_s[row])
-        terms = self._interference_view.guest_terms(row) or GuestTerms(revokes=False)
+            return
         for option in self._of(row, kind):
-            members, new_xi, running_xi = self._slowdowns(option, consent.max_slowdown)
-            pairs = np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
-            new_end_s, host_end_s = guest_completions_s(*pairs, terms)
-            better = new_end_s + host_end_s < ends[0][members] + ends[1][members]
-            ends[0][members[better]], ends[1][members[better]] = new_end_s[better], host_end_s[better]
-        return ends
+            yield option.work_ratio, self._slowdowns(option, consent.max_slowdown)
 
     def _slowdowns(self, option: SubBatchOption, max_slowdown: float) -> PartnerSlowdowns:
         """Members of groups who, and whose memory, bear a job with this sub-batch, and whom it bears."""

@@ -22,12 +22,15 @@ from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import expect_waits_s
+from slurm_soda.policies.sharing.soda.guest_outcome import expect_outcome
+from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
 
 JOBS_PER_GPU = 2
@@ -79,6 +82,9 @@ class GuestPlaces:
             return
         waits_s = self._expect_waits_s(waiting)
         host_gpus = np.array([jobs.gpus[group.rows[0]] for group in self._screen.groups], dtype=np.float64)
+        self._host_left_s = expect_remaining_s(
+            self._snapshot, np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
+        )
         self._host_weight = 1.0 + host_gpus * len(waiting) / self._total_gpus
         refusals = 0
         for at in np.flatnonzero(able).tolist():
@@ -105,15 +111,16 @@ class GuestPlaces:
 
     def _join(self, row: int, wait_s: float, behind: float) -> bool:
         """Whether a job found hosts; ``behind``: b g_k / G of the formula."""
-        screen, work_s = self._screen, float(self._snapshot.jobs.remaining_s[row])
-        new_end_s, host_end_s = screen.completions_s(row)
-        with np.errstate(invalid="ignore"):
-            beside_s = np.clip(work_s - np.maximum(new_end_s - host_end_s, 0.0), 0.0, work_s)
-            if self._snapshot.mechanism.revokes:
-                # Who loses its seat waits again, until its turn comes.
-                new_end_s = new_end_s + np.where(new_end_s > host_end_s, np.maximum(wait_s - host_end_s, 0.0), 0.0)
-            gain_s = np.where(np.isfinite(new_end_s), wait_s + work_s - new_end_s + behind * beside_s, -np.inf)
-            cost_s = np.where(np.isfinite(host_end_s), self._host_weight * (host_end_s - screen.work_s), np.inf)
+        screen = self._screen
+        work_s = expect_remaining_s(self._snapshot, np.array([row]))[0]
+        terms = self._interference_view.guest_terms(row) or GuestTerms(revokes=False)
+        gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
+        for work_ratio, (members, new_xi, running_xi) in screen.partners(row):
+            outcome = expect_outcome(work_s, work_ratio, self._host_left_s[members], new_xi, running_xi, terms, wait_s)
+            gain = outcome.sooner_s + behind * outcome.beside_s
+            cost = self._host_weight[members] * outcome.later_s
+            better = gain - cost > gain_s[members] - cost_s[members]
+            gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
         nodes, shape = self._request(row)
         gpus = int(self._snapshot.jobs.gpus[row])
         used = np.minimum(screen.free_capacity(nodes), gpus)

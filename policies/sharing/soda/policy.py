@@ -66,7 +66,7 @@ class Soda:
         jobs = snapshot.jobs
         runs = jobs.state == JobState.RUNNING
         cost_s = np.where(runs, 0.0, self.change_s)
-        ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s)
+        ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s, jobs.preemptible)
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
         learned = snapshot.run_times.kind >= 0 if len(snapshot.run_times.kind) else np.isnan(jobs.remaining_s)

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import (
+    BINS,
+    EDGES_S,
+    SPREAD,
+    SPREAD_RATIO,
+    STEP_RATIO,
+    RemainingTimeCurve,
+    find_bins,
+)
 from slurm_soda.policies.sharing.job_kinds import Source
 
 probabilities = st.lists(st.floats(1e-9, 1.0), min_size=BINS, max_size=BINS).map(lambda p: np.array(p) / sum(p))
@@ -19,6 +27,18 @@ def test_bins_cover_a_second_to_a_year_and_take_what_is_beyond() -> None:
     assert find_bins(np.array([0.0, 0.5, 1.0, 365 * 86_400.0, 1e12])).tolist() == [0, 0, 1, BINS - 1, BINS - 1]
     inside = np.sqrt(EDGES_S[1:-1] * EDGES_S[2:])
     assert find_bins(inside).tolist() == list(range(1, BINS))
+
+
+def test_what_an_ended_job_makes_likely_adds_up_to_one_and_halves_with_each_step() -> None:
+    assert SPREAD.shape == (BINS, BINS)
+    assert SPREAD.sum(axis=1) == pytest.approx(np.ones(BINS))
+    assert (SPREAD > 0).all()
+    assert SPREAD.argmax(axis=1).tolist() == list(range(BINS)), "also at both ends"
+    steps = np.log(2.0) / np.log(SPREAD_RATIO) * np.log(STEP_RATIO)
+    for at in (0, BINS // 2, BINS - 1):
+        away = np.abs(np.arange(BINS) - at)
+        assert np.log(SPREAD[at] / SPREAD[at, at]) == pytest.approx(-steps * away)
+    assert SPREAD[0, 0] == SPREAD[-1, -1] > SPREAD[BINS // 2, BINS // 2], "nothing goes beyond an end"
 
 
 @given(probabilities)
@@ -51,10 +71,8 @@ def test_something_is_always_left_and_totals_never_fall(probability: np.ndarray,
 
 def test_two_kinds_of_jobs_under_one_name_are_told_apart_by_the_time_they_ran() -> None:
     learner, traits = RunTimeLearner(), SubmissionTraits("alice", 1)
-    for _ in range(60):
-        learner.learn(traits, 100.0)
-    for _ in range(40):
-        learner.learn(traits, 90_000.0)
+    for at in range(100):
+        learner.learn(traits, 90_000.0 if at % 10 == 5 else 100.0)
     curve = learner.known(traits).curve
     assert curve.remaining(0.0).value == pytest.approx(100.0, rel=0.25)
     assert curve.remaining(1000.0).value == pytest.approx(89_000.0, rel=0.25)

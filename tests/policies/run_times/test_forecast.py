@@ -51,6 +51,8 @@ def test_kinds_are_bounded_whatever_users_call_their_jobs(monkeypatch: pytest.Mo
     numbers = [forecast.number(SubmissionTraits("alice", 1, name=word)) for word in words]
     assert len(forecast) == 11
     assert set(numbers[11:]) == {10}
+    limits = [SubmissionTraits("alice", 1, limit_s=60.0 * minutes) for minutes in range(1, 100)]
+    assert {forecast.number(traits) for traits in limits} == {10}, "nor by how many limits they give"
     assert forecast.number(SubmissionTraits("alice", 1, name="sweep-1")) == forecast.number(
         SubmissionTraits("alice", 1, name="sweep-2")
     )

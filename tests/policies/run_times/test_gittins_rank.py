@@ -68,13 +68,31 @@ def test_ranks_of_jobs_by_what_is_known_of_each() -> None:
         np.stack((peak(1000.0), UNIFORM)), np.array([0, 1, -1, -1]), np.array([0.0, 100.0, 0.0, 0.0])
     )
     remaining_s, executed_s = np.array([500.0, 500.0, 700.0, np.nan]), np.array([0.0, 100.0, 50.0, 100.0])
-    ranks = find_ranks(expected, remaining_s, executed_s, np.array([0.0, 0.0, 30.0, 0.0]))
+    cost_s, stops = np.array([0.0, 0.0, 30.0, 0.0]), np.ones(4, dtype=np.bool_)
+    ranks = find_ranks(expected, remaining_s, executed_s, cost_s, stops)
     assert ranks[0] == pytest.approx(1000.0, rel=0.1)
     assert ranks[2] == 730.0
     assert ranks[3] == pytest.approx(ranks[1])
 
 
 def test_without_distributions_remaining_times_decide() -> None:
-    ranks = find_ranks(ExpectedRunTimes(), np.array([10.0, np.nan]), np.array([0.0, 1000.0]), np.zeros(2))
+    remaining_s, executed_s, stops = np.array([10.0, np.nan]), np.array([0.0, 1000.0]), np.ones(2, dtype=np.bool_)
+    ranks = find_ranks(ExpectedRunTimes(), remaining_s, executed_s, np.zeros(2), stops)
     assert ranks[0] == 10.0
     assert ranks[1] > 1000.0
+
+
+@given(st.lists(st.floats(0.01, 1.0), min_size=BINS, max_size=BINS), st.integers(0, BINS - 1), st.floats(0, 1000))
+def test_a_job_that_nobody_may_stop_ranks_by_all_that_is_expected_of_it(
+    weights: list[float], at: int, cost_s: float
+) -> None:
+    probability = np.array(weights) / sum(weights)
+    left_s = (probability[at:] * (MIDDLES_S[at:] - EDGES_S[at])).sum() / probability[at:].sum()
+    assert rank_curve(probability, cost_s, stops=False)[at] == pytest.approx(cost_s + left_s)
+
+
+def test_of_two_alike_only_the_one_that_may_be_stopped_ranks_by_its_short_runs() -> None:
+    expected = ExpectedRunTimes(((0.5 * peak(100.0) + 0.5 * peak(1e6))[None]), np.array([0, 0]), np.array([0.0, 0.0]))
+    ranks = find_ranks(expected, np.ones(2), np.zeros(2), np.zeros(2), np.array([True, False]))
+    assert ranks[0] == pytest.approx(200.0, rel=0.2)
+    assert ranks[1] == pytest.approx(5e5, rel=0.2)

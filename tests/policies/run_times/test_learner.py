@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.run_times import learner as learner_module
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
 from slurm_soda.policies.run_times.learner import RunTimeLearner
+from slurm_soda.policies.run_times.remaining_time_curve import find_bins
 from tests.sampling import examples
 
 ALICE = SubmissionTraits("alice", 4, "main", "train-17", "resnet50")
@@ -35,7 +37,51 @@ def test_groups_lead_from_everybody_to_the_very_kind() -> None:
     assert groups[0] == JobGroup()
     assert groups[-1] == JobGroup("alice", 4, "main", "resnet50", "train-#")
     assert len(set(groups)) == len(groups)
-    assert len(list_groups(SubmissionTraits("alice", 4))) == 4, "no groups for a name and a model that nobody gave"
+    assert len(list_groups(SubmissionTraits("alice", 4))) == 4, "no groups for a name, model and limit that nobody gave"
+
+
+def test_groups_by_limit_come_after_those_of_any_limit() -> None:
+    groups = list_groups(replace(ALICE, limit_s=7200.0))
+    assert [group for group in groups if group.limit_s is None] == list(list_groups(ALICE))
+    for group in groups:
+        if group.limit_s is not None:
+            assert groups.index(group._replace(limit_s=None)) < groups.index(group)
+    assert groups[-1] == JobGroup("alice", 4, "main", "resnet50", "train-#", 7200.0)
+    assert groups[-1].words() == ("of alice, on 4 GPUs in main, named train-#, training resnet50, limited to 120 min")
+    assert list_groups(replace(ALICE, limit_s=math.inf)) == list_groups(ALICE)
+
+
+@pytest.mark.parametrize("traits", [ALICE, SubmissionTraits("alice", 4), SubmissionTraits("alice", 4, "main", "bash")])
+def test_jobs_of_one_owner_shape_and_name_with_different_limits_are_told_apart_after_few(
+    traits: SubmissionTraits,
+) -> None:
+    short, long = replace(traits, limit_s=600.0), replace(traits, limit_s=86_400.0)
+    learner = taught((traits, 2000.0, 100))
+    for _ in range(8):
+        learner.learn(short, 300.0)
+        learner.learn(long, 40_000.0)
+    assert 150.0 < median_s(learner, short) < 600.0
+    assert 20_000.0 < median_s(learner, long) < 80_000.0
+    new = replace(traits, limit_s=7200.0)
+    assert median_s(learner, new) == pytest.approx(median_s(learner, traits), rel=0.01), "a new limit says nothing"
+    assert learner.known(new).group == learner.known(traits).group
+
+
+def test_only_groups_of_several_owners_that_somebody_asks_are_kept() -> None:
+    limited = replace(ALICE, limit_s=7200.0)
+    learner = taught(*((replace(limited, owner=owner), 100.0, 1) for owner in "abcd"))
+    assert set(learner._common) == {group for group in list_groups(limited) if group.owner is None}
+
+
+def test_a_run_time_makes_close_ones_likely_and_far_ones_hardly() -> None:
+    learner = taught((ALICE, 5000.0, 40))
+    probability = learner.known(ALICE).probability
+    at = int(find_bins(np.array([5000.0]))[0])
+    assert int(probability.argmax()) == at
+    assert (np.diff(probability[: at + 1]) > 0).all()
+    assert (np.diff(probability[at:]) < 0).all()
+    near = probability[at - 5 : at + 6]  # within a factor of 2.5
+    assert near.sum() > 0.8
 
 
 def test_numbers_in_names_do_not_tell_jobs_apart() -> None:
@@ -74,7 +120,11 @@ def test_a_few_jobs_of_ones_own_shrink_towards_the_others_and_many_do_not() -> N
 
 
 def test_a_user_who_changes_is_followed() -> None:
+    """Of 60 jobs more than half of what counts is new; its other half reaches down to what was before."""
     learner = taught((ALICE, 100.0, 500), (ALICE, 8000.0, 60))
+    assert 900.0 < median_s(learner, ALICE) < 8000.0, "nearer to the new one by factor"
+    for _ in range(60):
+        learner.learn(ALICE, 8000.0)
     assert median_s(learner, ALICE) == pytest.approx(8000.0, rel=0.25)
 
 

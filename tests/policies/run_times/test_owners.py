@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
 from statistics import median
 
 import numpy as np
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.run_times import learner as learner_module
-from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
 from slurm_soda.policies.run_times.owners import MIN_OWNERS, median_over_owners, weighted_median
 from tests.sampling import examples
@@ -50,38 +52,55 @@ def test_short_jobs_do_not_change_an_owners_own_value_while_they_ran_less_than_t
     assert weighted_median([own, *claims], [3600.0 * hours, *(60.0 for _ in claims)]) == own
 
 
-LIES = st.lists(st.tuples(st.sampled_from([1, 2]), st.sampled_from(["", "resnet50"]), RUN_TIMES), max_size=15)
-JOBS = st.lists(
-    st.tuples(st.integers(0, 5), st.sampled_from([1, 2]), st.sampled_from(["", "resnet50"]), RUN_TIMES), max_size=15
-)
+LIMITS_S = (3600.0, 86_400.0, math.inf)
+KINDS = st.tuples(st.sampled_from([1, 2]), st.sampled_from(["", "resnet50"]), st.sampled_from(LIMITS_S))
+LIES = st.lists(st.tuples(KINDS, RUN_TIMES), max_size=15)
+JOBS = st.lists(st.tuples(st.integers(0, 5), KINDS, RUN_TIMES), max_size=15)
 
 
-@given(JOBS, LIES, LIES, st.sampled_from(["owner0", "newcomer"]), st.integers(1, 2), st.sampled_from(["", "resnet50"]))
+def of_kind(owner: str, kind: tuple[int, str, float]) -> SubmissionTraits:
+    gpus, model, limit_s = kind
+    return SubmissionTraits(owner, gpus, "main", "train", model, limit_s)
+
+
+@given(JOBS, LIES, LIES, st.sampled_from(["owner0", "newcomer"]), KINDS)
 @settings(max_examples=examples(60))
 def test_whatever_a_liar_runs_no_run_time_of_others_is_more_likely_by_more_than_his_share(
-    jobs: list[tuple[int, int, str, float]],
-    lies: list[tuple[int, str, float]],
-    other_lies: list[tuple[int, str, float]],
+    jobs: list[tuple[int, tuple[int, str, float], float]],
+    lies: list[tuple[tuple[int, str, float], float]],
+    other_lies: list[tuple[tuple[int, str, float], float]],
     asker: str,
-    gpus: int,
-    model: str,
+    asked: tuple[int, str, float],
 ) -> None:
-    asked = SubmissionTraits(asker, gpus, "main", "train", model)
     ends = []
     for told in (lies, other_lies):
         learner = RunTimeLearner()
-        for shape in (1, 2):
-            for kind in ("", "resnet50"):
-                for owner in (*(f"owner{at}" for at in range(6)), "liar"):
-                    learner.learn(SubmissionTraits(owner, shape, "main", "train", kind), 600.0)
-        for at, shape, kind, run_s in jobs:
-            learner.learn(SubmissionTraits(f"owner{at}", shape, "main", "train", kind), run_s)
-        for shape, kind, run_s in told:
-            learner.learn(SubmissionTraits("liar", shape, "main", "train", kind), run_s)
-        probability, _, _ = learner.distribution(asked)
+        for kind in product((1, 2), ("", "resnet50"), LIMITS_S):
+            for owner in (*(f"owner{at}" for at in range(6)), "liar"):
+                learner.learn(of_kind(owner, kind), 600.0)
+        for at, kind, run_s in jobs:
+            learner.learn(of_kind(f"owner{at}", kind), run_s)
+        for kind, run_s in told:
+            learner.learn(of_kind("liar", kind), run_s)
+        probability, _, _ = learner.distribution(of_kind(asker, asked))
         ends.append(np.cumsum(probability))
         assert probability.sum() == pytest.approx(1.0)
     assert np.abs(ends[0] - ends[1]).max() <= 1 / 7 + 1e-9
+
+
+def test_a_liar_takes_no_larger_part_where_all_groups_ask_for_the_limit() -> None:
+    """The farthest that a lie gets: seven owners of one job each, and who asks has none."""
+    ends = []
+    for lie_s in (1.0, 1e7):
+        learner, kind = RunTimeLearner(), (1, "resnet50", 3600.0)
+        for owner in (f"owner{at}" for at in range(6)):
+            learner.learn(of_kind(owner, kind), 600.0)
+        for _ in range(500):
+            learner.learn(of_kind("liar", kind), lie_s)
+        probability, group, _ = learner.distribution(of_kind("newcomer", kind))
+        assert (group.owner, group.model) == (None, "resnet50")
+        ends.append(np.cumsum(probability))
+    assert 0.1 < np.abs(ends[0] - ends[1]).max() <= 1 / 7
 
 
 def told_s(learner: RunTimeLearner, traits: SubmissionTraits) -> float:
@@ -113,6 +132,18 @@ def test_many_names_of_one_owners_jobs_make_nobody_elses_past_forgotten(monkeypa
     for at in range(200):
         learner.learn(SubmissionTraits("liar", 1, "main", "x" * (1 + at)), 1.0)
     assert learner.known(alice).group.words() == "of alice, on 1 GPU in main, named train"
+
+
+def test_a_limit_that_few_owners_give_says_nothing_to_others() -> None:
+    learner = RunTimeLearner()
+    for owner in ("alice", "bob", "carol"):
+        learner.learn(of_kind(owner, (1, "", 3600.0)), 600.0)
+    known = learner.known(of_kind("newcomer", (1, "", 3600.0)))
+    assert (known.jobs, known.group.limit_s) == (3, 3600.0)
+    assert learner.known(of_kind("alice", (2, "", 3600.0))).group == JobGroup(owner="alice")
+    for _ in range(50):
+        learner.learn(of_kind("liar", (1, "", 7200.0)), 1.0)
+    assert learner.known(of_kind("newcomer", (1, "", 7200.0))).group.limit_s is None
 
 
 def test_ones_own_jobs_count_however_few_owners_there_are() -> None:
