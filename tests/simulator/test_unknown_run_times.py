@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.run_time_estimates import FIRST_GUESS_S, expect_remaining_s, find_unknown
@@ -92,7 +92,8 @@ def test_a_job_is_preempted_for_a_newcomer_or_when_what_it_was_taken_to_run_for_
 
 
 class Watched:
-    """A policy that counts how often it was told something new of a job that has run."""
+    """A policy that counts how often it was told something new of a job: that runs longer than was said, or that never ran
+    while its like ended."""
 
     name = "watched"
 
@@ -101,18 +102,19 @@ class Watched:
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         jobs = snapshot.jobs
-        for row in np.flatnonzero(jobs.executed_s > 0).tolist():
+        for row in range(len(jobs)):
             total_s = float(jobs.executed_s[row] + jobs.remaining_s[row])
             before_s = self._total_s.setdefault(int(jobs.job_id[row]), total_s)
             if not math.isclose(total_s, before_s, abs_tol=1e-3):
                 self.new += 1
                 self._total_s[int(jobs.job_id[row])] = total_s
-                assert jobs.state[row] == JobState.RUNNING
+                assert jobs.state[row] == JobState.RUNNING or not jobs.executed_s[row]
         return self._policy.decide(snapshot)
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(JOBS)
+@example([(0.0, 2.0), (0.0, 6.0), (0.0, 4.0), (0.0, 4.0), (0.0, 4.0), (9.0, 4.0), (0.0, 4.0)])
 def test_a_predicted_job_is_preempted_for_a_newcomer_or_when_its_prediction_is_outlived(
     gaps_and_runs: list[tuple[float, float]],
 ) -> None:

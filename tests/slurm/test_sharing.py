@@ -167,8 +167,9 @@ def test_a_consenting_job_starts_as_a_guest_and_nobody_else_is_touched(site: Dae
     first = site.train("alice", 1, 600, consents=False, asks=("--nodelist=n1",))
     site.wait_running([first])
     host = site.train("alice", 2, 600, asks=("--nodelist=n1", "--soda-iterations=1200", *consents), consents=False)
+    site.wait_running([host])  # on GPUs 1 and 2, before anybody else takes one
     others = [site.train("bob", gpus, 600, consents=False) for gpus in (1, 4)]
-    site.wait_running([host, *others])
+    site.wait_running(others)
     silent = site.train("alice", 2, 60, asks=(*TRAINS, "--soda-iterations=120"))
     job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
     site.wait_running([job])
@@ -195,7 +196,10 @@ def test_a_guest_whose_host_ends_starts_again_with_its_own_request(site: DaemonS
     know_the_kind(site)
     consents = (*TRAINS, "--soda-share=yes")
     host = site.train("alice", 2, 600, consents=False, asks=("--nodelist=n1", "--soda-iterations=1200", *consents))
-    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    others = [
+        site.train("bob", gpus, 600, consents=False, asks=(f"--nodelist={node}",))
+        for gpus, node in ((2, "n1"), (4, "n2"))
+    ]
     site.wait_running([host, *others])
     job = site.train("alice", 2, 60, asks=("--soda-iterations=120", *consents))
     site.wait_running([job])

@@ -131,6 +131,7 @@ def kept_ratios(
 
 
 def kept_s(done_s: FloatColumn, every_s: FloatColumn) -> FloatColumn:
+    """Of so much work alone, what is saved when a seat ends; ``every_s``: c."""
     with np.errstate(invalid="ignore"):
-        kept_s: FloatColumn = np.where(np.isfinite(every_s), np.floor(done_s / every_s) * every_s, 0.0)
-    return kept_s
+        saved_s: FloatColumn = np.where(np.isfinite(every_s), np.floor(done_s / every_s) * every_s, 0.0)
+    return saved_s

@@ -3,7 +3,7 @@
 A job k that waits, with work w_k left, would wait t_k for GPUs of its own. Beside a host h, with work w_h left, k would end
 at e_k and h at e_h (Equations 18 and 19 of SJF-BSBF, with what a guest loses whose host ends first:
 :mod:`slurm_soda.policies.sharing.arithmetic.revocation`). With n jobs waiting, b of them behind k, and G GPUs, to join
-changes the sum of completion times by
+changes the sum of completion times by the expectation, over what is likely of w_k and w_h, of
 
 - what k gains itself: t_k + w_k - e_k (if it loses its seat with h's end it waits on, until t_k at the least);
 - what those behind k gain, as so much of its work needs no GPUs of its own: b g_k / G x (work done beside h);
@@ -29,7 +29,7 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import expect_waits_s
-from slurm_soda.policies.sharing.soda.guest_outcome import expect_outcome
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcome
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
 
@@ -112,13 +112,15 @@ class GuestPlaces:
     def _join(self, row: int, wait_s: float, behind: float) -> bool:
         """Whether a job found hosts; ``behind``: b g_k / G of the formula."""
         screen = self._screen
-        work_s = expect_remaining_s(self._snapshot, np.array([row]))[0]
-        terms = self._interference_view.guest_terms(row) or GuestTerms(revokes=False)
+        guest = WaitingGuest(
+            expect_remaining_s(self._snapshot, np.array([row]))[0],
+            self._interference_view.guest_terms(row) or GuestTerms(revokes=False),
+            wait_s,
+        )
         gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
-        for work_ratio, (members, new_xi, running_xi) in screen.partners(row):
-            outcome = expect_outcome(work_s, work_ratio, self._host_left_s[members], new_xi, running_xi, terms, wait_s)
-            gain = outcome.sooner_s + behind * outcome.beside_s
-            cost = self._host_weight[members] * outcome.later_s
+        for work_ratio, (members, guest_xi, host_xi) in screen.partners(row):
+            outcome = expect_outcome(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio)
+            gain, cost = outcome.sooner_s + behind * outcome.guest_work_s, self._host_weight[members] * outcome.later_s
             better = gain - cost > gain_s[members] - cost_s[members]
             gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
         nodes, shape = self._request(row)
