@@ -13,9 +13,9 @@ _HOOKS = re.compile(r"libexec/(prolog|epilog|soda-deliver-event|soda-release-lif
 _OWN = re.compile(
     r"/var/lib/slurm-soda/soda\.db(-wal|-shm)?$|/var/lib/slurm-soda/(sodad|pools)\.lock$|/run/slurm-soda/wake$"
     r"|/run/slurm-soda-agent/agent\.sock$|/run/soda-gpus/[^/]*$|/tmp/campaign|/dev/shm/((sem\.)?faketime_|sem\.[0-9A-Za-z]{6}$)"
-    r"|/var/lib/slurm-soda-agent/(cores|tuning)\.json$"
+    r"|/var/lib/slurm-soda-agent/(cores|tuning)\.json$|/run/slurm-soda-node/(shares/\.kept|locks/mps\.\w+)$"
 )
-"""Files of running daemons, and of the emulation."""
+"""Files of running daemons, of hooks until a node restarts, and of the emulation."""
 
 
 def has_users_processes(now: Mapping[str, Any]) -> bool:

@@ -72,8 +72,9 @@ def processes(site: DaemonSite) -> list[str]:
 
 
 def left(site: DaemonSite) -> list[str]:
-    """Files of shares and daemons, and processes of MPS."""
-    files = node(site, "find", "/run/slurm-soda-node/mps", "/run/slurm-soda-node/shares", "-mindepth", "1")
+    """Files of shares and daemons but the mark that stays, and processes of MPS."""
+    directories = ("/run/slurm-soda-node/mps", "/run/slurm-soda-node/shares")
+    files = node(site, "find", *directories, "-mindepth", "1", "!", "-name", ".kept")
     return files.splitlines() + processes(site)
 
 
