@@ -79,13 +79,18 @@ class PreemptivePass:
     O(log m) for each start, O(running entries) for each preempting job and for each shape that fails.
     """
 
-    def __init__(self, placing: PlacementPass, ranked: IntColumn, reclaimable: BoolColumn) -> None:
-        """``ranked`` holds rows in the policy's order; ``reclaimable`` flags the rows that may be preempted."""
+    def __init__(
+        self, placing: PlacementPass, ranked: IntColumn, reclaimable: BoolColumn, holding: JobTable | None = None
+    ) -> None:
+        """``ranked`` holds rows in the policy's order; ``reclaimable`` flags the rows that may be preempted; ``holding`` has
+        what they leave free, where that is not all they hold, as they share it."""
         self._placing = placing
         self._ranked = ranked
         self._position = np.full(len(placing.snapshot.jobs), -1, dtype=np.int64)
         self._position[ranked] = np.arange(len(ranked))
-        self._holders = PreemptibleAllocations(placing.snapshot.jobs, ranked[reclaimable[ranked]], self._position)
+        self._holders = PreemptibleAllocations(
+            holding or placing.snapshot.jobs, ranked[reclaimable[ranked]], self._position
+        )
         self._search = VictimSearch(self._holders, placing.free_capacity)
         self._victims: list[int] = []
         self._waiters: dict[int, set[int]] = {}

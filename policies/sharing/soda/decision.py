@@ -21,7 +21,7 @@ from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
 from slurm_soda.policies.sharing.soda.preemption_price import find_paying_preemptions
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 SCORE_NAME = "rank_gpu_s"
 _AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
@@ -44,17 +44,22 @@ class OrderedPlaces:
     def place_gpu_jobs(self, slots: SharedSlots | None = None, *, hosts_too: bool = True) -> tuple[PreemptJob, ...]:
         """Start, and preempt where it pays; who is preempted. Those of ``slots`` leave together."""
         jobs, service = self._snapshot.jobs, self._service
-        price_s = np.full(len(jobs), self._change_s)
-        reclaimable = find_preemptible(self._snapshot, 0.0)
-        if slots is not None:
-            service, price_s = slots.best_of_slot(service), slots.sum_over_slot(price_s)
-            reclaimable = slots.limit_to_slots(reclaimable, hosts_too=hosts_too)
         self._ranked = rank_rows(jobs, self._on_gpus, service, jobs.submit_s)
-        running, waiting = np.flatnonzero(reclaimable), self.waiting()
+        waiting = self.waiting()
+        price_s = self._change_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
+        reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
+        if slots is not None:
+            holding = slots.holding
+            price_s = slots.price_with_guests(price_s, len(waiting) * service / self.total_gpus)
+            reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too)
+            hosted = _gpus_of(holding)
+            reclaimable &= hosted > 0
+            freed = service * hosted / np.maximum(jobs.gpus, 1)
+        running = np.flatnonzero(reclaimable)
         reclaimable[running] = find_paying_preemptions(
-            service[running], jobs.gpus[running], price_s[running], service[waiting], self.total_gpus
+            freed[running], price_s[running], service[waiting], self.total_gpus
         )
-        return PreemptivePass(self.placing, self._ranked, reclaimable).run()
+        return PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""
@@ -83,6 +88,13 @@ class OrderedPlaces:
         if not len(self.waiting()) or not running.any():
             return math.inf
         return self._snapshot.now_s + max(_AGAIN_S, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+
+
+def _gpus_of(jobs: JobTable) -> IntColumn:
+    """GPUs by row, counted over the nodes that it holds."""
+    past = np.concatenate(([0], np.cumsum(jobs.alloc_gpus)))
+    found: IntColumn = past[jobs.alloc_start[1:]] - past[jobs.alloc_start[:-1]]
+    return found
 
 
 class SharingRound:
@@ -124,6 +136,8 @@ class SharingRound:
         jobs, found = self._snapshot.jobs, []
         for preempt in preempts:
             for row in self._slots.guests.get(jobs.row(preempt.job_id), ()):
+                if self._placing.verdict[row] == JobVerdict.PREEMPT:
+                    continue  # with another of its hosts
                 self._placing.verdict[row] = JobVerdict.PREEMPT
                 reason = f"its host, job {preempt.job_id}, is preempted"
                 found.append(PreemptJob(int(jobs.job_id[row]), preempt.for_jobs, reason))

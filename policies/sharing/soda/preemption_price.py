@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 
 
 def find_paying_preemptions(
-    running_service: FloatColumn,
-    running_gpus: IntColumn,
-    price_s: FloatColumn,
-    waiting_service: FloatColumn,
-    total_gpus: int,
+    running_service: FloatColumn, price_s: FloatColumn, waiting_service: FloatColumn, total_gpus: int
 ) -> BoolColumn:
-    """Of running jobs, by their columns; services in GPU seconds, prices in seconds. O((running + waiting) log waiting)."""
+    """Of running jobs, by their columns; services in GPU seconds, prices (all of the formula) in seconds. O((running + waiting) log waiting)."""
     waiting = np.sort(waiting_service[np.isfinite(waiting_service)])
     past = np.concatenate(([0.0], np.cumsum(waiting)))
     before = np.searchsorted(waiting, running_service, side="left")
     gain_s = (before * np.where(np.isfinite(running_service), running_service, 1e12) - past[before]) / total_gpus
-    cost_s = price_s * (1.0 + running_gpus * len(waiting_service) / total_gpus)
-    pays: BoolColumn = gain_s > cost_s
+    pays: BoolColumn = gain_s > price_s
     return pays

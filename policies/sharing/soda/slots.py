@@ -1,64 +1,61 @@
-"""Running jobs that would lose their GPUs together: a host with its guests."""
+"""GPUs that are free once a running job is preempted, where jobs share them: those that it hosts, as its guests leave with it."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobTable
 
 
 class SharedSlots:
     """Of one snapshot.
 
     Attributes:
-        guests: by row of the host, those who have all their GPUs from it alone.
-        entangled: rows of all who share in another way, such as a guest of several hosts, and its hosts: nobody may take
-            these GPUs by preemption, as it would end more than one slot.
+        guests: by row of a host, all who have some GPU from it, or from one of these, and leave with it.
+        holding: the jobs, each with the GPUs that it hosts: these are free once it leaves. On others it is a guest itself.
     """
 
     def __init__(self, snapshot: SharingSnapshot, gpu_occupancy: GpuOccupancy) -> None:
-        rules, jobs_on = gpu_occupancy.guest_rules, gpu_occupancy.jobs_on
-        hosts: dict[int, set[int]] = {}
-        beside: dict[int, set[int]] = {}
-        for device, there in enumerate(jobs_on):
+        jobs, rules = snapshot.jobs, gpu_occupancy.guest_rules
+        hosted = jobs.alloc_gpus.copy()
+        guests: dict[int, set[int]] = {}
+        for device, there in enumerate(gpu_occupancy.jobs_on):
             if len(there) > 1:
-                host = rules.host(device, there)
-                for row in there:
-                    hosts.setdefault(row, set()).add(host)
-                    beside.setdefault(row, set()).update(there)
-        mixed = {
-            row
-            for row, mine in hosts.items()
-            if len(mine) > 1
-            or (mine != {row} and any(len(jobs_on[device]) == 1 for device in snapshot.devices.of(row).tolist()))
-        }
-        self.entangled = {row for one in mixed for row in beside[one]}
-        self.guests: dict[int, list[int]] = {}
-        for row, mine in hosts.items():
-            if row not in self.entangled and mine != {row}:
-                self.guests.setdefault(next(iter(mine)), []).append(row)
+                host, node = rules.host(device, there), gpu_occupancy.node[device]
+                mine = {row for row in there if row != host}
+                guests.setdefault(host, set()).update(mine)
+                for row in mine:
+                    first, end = jobs.alloc_start[row], jobs.alloc_start[row + 1]
+                    hosted[first:end] -= jobs.alloc_node[first:end] == node
+        self.holding: JobTable = jobs.with_columns(alloc_gpus=hosted) if guests else jobs
+        self.guests = {host: _reached(host, guests) for host in guests}
 
-    def best_of_slot(self, service: FloatColumn) -> FloatColumn:
-        """By row, least first: a host ranks as the best of those who would lose their GPUs with it."""
-        found = service.copy()
-        for host, mine in self.guests.items():
-            found[host] = min(service[host], *(service[row] for row in mine))
-        return found
-
-    def limit_to_slots(self, reclaimable: BoolColumn, *, hosts_too: bool) -> BoolColumn:
-        """Whose GPUs can be had: of a host's if its guests may be preempted as well, of a guest's with its host's only."""
+    def limit_to_hosts(self, reclaimable: BoolColumn, *, hosts_too: bool) -> BoolColumn:
+        """Whose GPUs can be had: those of a host if its guests may be preempted as well."""
         found = reclaimable.copy()
         for host, mine in self.guests.items():
             found[host] &= hosts_too and bool(reclaimable[mine].all())
-            found[mine] = False
-        found[list(self.entangled)] = False
         return found
 
-    def sum_over_slot(self, price_s: FloatColumn) -> FloatColumn:
-        """By row: a host's price is that of all who leave with it."""
+    def price_with_guests(self, price_s: FloatColumn, relief_s: FloatColumn) -> FloatColumn:
+        """By row: a host's price is that of all who leave with it, and that its guests' work needs GPUs of its own then.
+
+        Args:
+            price_s: of each job that is preempted.
+            relief_s: by how much the jobs that wait end earlier if this one's work needs no GPUs of its own.
+        """
         found = price_s.copy()
         for host, mine in self.guests.items():
-            found[host] += float(np.sum(price_s[mine]))
+            found[host] += float((price_s[mine] + relief_s[mine]).sum())
         return found
+
+
+def _reached(host: int, guests: dict[int, set[int]]) -> list[int]:
+    """Guests of a host, of these, and so on."""
+    found: set[int] = set()
+    left = [host]
+    while left:
+        new = guests.get(left.pop(), set()) - found - {host}
+        found |= new
+        left += sorted(new)
+    return sorted(found)
