@@ -102,6 +102,7 @@ class SharingRound:
 
     def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, change_s: float) -> None:
         self._snapshot = snapshot
+        self._change_s = change_s
         self._places = OrderedPlaces(snapshot, service, change_s)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
@@ -114,6 +115,7 @@ class SharingRound:
         preempts = self._places.place_gpu_jobs(self._slots, hosts_too=snapshot.mechanism.preempts_hosts)
         preempts += self._guests_of(preempts)
         interference_view = InterferenceView(snapshot, self._gpu_occupancy)
+        preempts += self._move_guests(interference_view)
         self._name_devices(preempts)
         starts = any(claim.at_once for claim in placing.claims.values())
         guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._places.total_gpus)
@@ -141,6 +143,21 @@ class SharingRound:
                 self._placing.verdict[row] = JobVerdict.PREEMPT
                 reason = f"its host, job {preempt.job_id}, is preempted"
                 found.append(PreemptJob(int(jobs.job_id[row]), preempt.for_jobs, reason))
+        return tuple(found)
+
+    def _move_guests(self, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
+        """Guests that get GPUs of their own, of those that nobody else takes, where all jobs together end earlier so."""
+        found = []
+        for row, gain_s in self._slots.find_movers(self._snapshot, interference_view, self._change_s):
+            if self._placing.verdict[row] != JobVerdict.RUN:
+                continue
+            claim = self._placing.free_capacity.find(self._placing.demand.shapes[int(self._placing.demand.code[row])])
+            if claim is None or not claim.at_once:
+                continue
+            self._placing.verdict[row] = JobVerdict.PREEMPT
+            self._placing.claim(row, claim)
+            reason = f"it gets GPUs of its own: all jobs together end {gain_s:.0f} s earlier"
+            found.append(PreemptJob(int(self._snapshot.jobs.job_id[row]), (), reason))
         return tuple(found)
 
     def _name_devices(self, preempts: Sequence[PreemptJob]) -> None:

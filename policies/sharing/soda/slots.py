@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, JobTable
 
@@ -28,6 +29,10 @@ class SharedSlots:
                     first, end = jobs.alloc_start[row], jobs.alloc_start[row + 1]
                     hosted[first:end] -= jobs.alloc_node[first:end] == node
         self.holding: JobTable = jobs.with_columns(alloc_gpus=hosted) if guests else jobs
+        self._hosts: dict[int, list[int]] = {}
+        for host, all_mine in guests.items():
+            for row in all_mine:
+                self._hosts.setdefault(row, []).append(host)
         self.guests = {host: _reached(host, guests) for host in guests}
 
     def limit_to_hosts(self, reclaimable: BoolColumn, *, hosts_too: bool) -> BoolColumn:
@@ -47,6 +52,24 @@ class SharedSlots:
         found = price_s.copy()
         for host, mine in self.guests.items():
             found[host] += float((price_s[mine] + relief_s[mine]).sum())
+        return found
+
+
+    def find_movers(
+        self, snapshot: SharingSnapshot, view: InterferenceView, change_s: float
+    ) -> list[tuple[int, float]]:
+        """Guests that host nobody and had better have GPUs of their own, if nobody else wants these; and what that gains."""
+        jobs = snapshot.jobs
+        found = []
+        for row, hosts in sorted(self._hosts.items()):
+            if row in self.guests or not jobs.preemptible[row]:
+                continue
+            left_s, xi = float(jobs.remaining_s[row]), view.pace(row)
+            together_s = min([left_s * xi, *(view.left_s(host) for host in hosts)])
+            gain_s = together_s * (1.0 - 1.0 / xi) - change_s
+            gain_s += sum(together_s * (1.0 - 1.0 / view.pace(host)) for host in hosts if len(self.guests[host]) == 1)
+            if gain_s > 0:
+                found.append((row, gain_s))
         return found
 
 
