@@ -83,7 +83,8 @@ class PreemptivePass:
         self, placing: PlacementPass, ranked: IntColumn, reclaimable: BoolColumn, holding: JobTable | None = None
     ) -> None:
         """``ranked`` holds rows in the policy's order; ``reclaimable`` flags the rows that may be preempted; ``holding`` has
-        what they leave free, where that is not all they hold, as they share it."""
+        what they leave free, where that is not all they hold, as they share it.
+        """
         self._placing = placing
         self._ranked = ranked
         self._position = np.full(len(placing.snapshot.jobs), -1, dtype=np.int64)

@@ -19,7 +19,7 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
-from slurm_soda.policies.sharing.soda.preemption_price import find_paying_preemptions
+from slurm_soda.policies.sharing.soda.preemption_price import sum_services
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
@@ -49,16 +49,12 @@ class OrderedPlaces:
         price_s = self._change_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
         if slots is not None:
-            holding = slots.holding
-            price_s = slots.price_with_guests(price_s, len(waiting) * service / self.total_gpus)
-            reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too)
+            seat_s = sum_services(service, service[waiting]).seat / self.total_gpus
+            price_s, holding = slots.price_with_guests(price_s, seat_s), slots.holding
             hosted = _gpus_of(holding)
-            reclaimable &= hosted > 0
+            reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
-        running = np.flatnonzero(reclaimable)
-        reclaimable[running] = find_paying_preemptions(
-            freed[running], price_s[running], service[waiting], self.total_gpus
-        )
+        reclaimable &= sum_services(freed, service[waiting]).before / self.total_gpus > price_s
         return PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
 
     def place_cpu_jobs(self) -> None:

@@ -37,6 +37,7 @@ JOBS_PER_GPU = 2
 """A host and a guest."""
 _MOST_REFUSALS = 32
 """Jobs that find no host, one after the other, before a decision looks for hosts no more."""
+
 _LONG_S = 365 * 86_400.0
 """In place of a run time that nobody knows."""
 

@@ -1,4 +1,4 @@
-"""Which running jobs may be preempted because that pays: what those gain that wait, against what it costs.
+"""What a preemption gains for those that wait, and what it takes from who is preempted.
 
 With G GPUs and jobs in the order of their service S (GPUs x rank), let a running job i keep its GPUs although the waiting
 jobs k go before it. Each of them ends later by what i still needs, spread over the cluster: S_i / G; and i ends earlier by
@@ -6,22 +6,36 @@ what they need: the sum of S_k / G. So to preempt i gains the sum over these k o
 
 It costs what i must do anew, p seconds on each of its g_i GPUs: i itself ends p later, and each of the n jobs that wait ends
 g_i p / G later: p (1 + g_i n / G).
+
+A guest j that leaves with its host gives up a seat that needed no GPUs of its own: now it waits for those that go before it,
+and those behind wait for it: the sum over all that wait of min(S_j, S_k) / G.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
+from slurm_soda.policies.snapshot import FloatColumn
+
+_UNKNOWN_GPU_S = 1e12
+"""In place of a service that nobody knows."""
 
 
-def find_paying_preemptions(
-    running_service: FloatColumn, price_s: FloatColumn, waiting_service: FloatColumn, total_gpus: int
-) -> BoolColumn:
-    """Of running jobs, by their columns; services in GPU seconds, prices (all of the formula) in seconds. O((running + waiting) log waiting)."""
-    waiting = np.sort(waiting_service[np.isfinite(waiting_service)])
+class ServiceSums(NamedTuple):
+    """Over the jobs that wait, for each of some jobs; GPU seconds."""
+
+    before: FloatColumn
+    """Sum of S - S_k over the waiting jobs k that go before it."""
+    seat: FloatColumn
+    """Sum of min(S, S_k) over all that wait."""
+
+
+def sum_services(service: FloatColumn, waiting_service: FloatColumn) -> ServiceSums:
+    """By columns of services in GPU seconds. O((jobs + waiting) log waiting)."""
+    waiting = np.sort(np.fmin(waiting_service, _UNKNOWN_GPU_S))
+    service = np.fmin(service, _UNKNOWN_GPU_S)
     past = np.concatenate(([0.0], np.cumsum(waiting)))
-    before = np.searchsorted(waiting, running_service, side="left")
-    gain_s = (before * np.where(np.isfinite(running_service), running_service, 1e12) - past[before]) / total_gpus
-    pays: BoolColumn = gain_s > price_s
-    return pays
+    before = np.searchsorted(waiting, service, side="left")
+    return ServiceSums(before * service - past[before], past[before] + (len(waiting) - before) * service)

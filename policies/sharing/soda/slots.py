@@ -1,4 +1,4 @@
-"""GPUs that are free once a running job is preempted, where jobs share them: those that it hosts, as its guests leave with it."""
+"""Where jobs share GPUs: what is free once one is preempted, who leaves with it, and who had better be on its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SharedSlots:
     """Of one snapshot.
 
     Attributes:
-        guests: by row of a host, all who have some GPU from it, or from one of these, and leave with it.
+        guests: by row of a host, all who have some GPU from it, or from one of these: they leave with it.
         holding: the jobs, each with the GPUs that it hosts: these are free once it leaves. On others it is a guest itself.
     """
 
@@ -42,18 +42,12 @@ class SharedSlots:
             found[host] &= hosts_too and bool(reclaimable[mine].all())
         return found
 
-    def price_with_guests(self, price_s: FloatColumn, relief_s: FloatColumn) -> FloatColumn:
-        """By row: a host's price is that of all who leave with it, and that its guests' work needs GPUs of its own then.
-
-        Args:
-            price_s: of each job that is preempted.
-            relief_s: by how much the jobs that wait end earlier if this one's work needs no GPUs of its own.
-        """
+    def price_with_guests(self, price_s: FloatColumn, seat_s: FloatColumn) -> FloatColumn:
+        """By row, of jobs that would be preempted: a host's price is that of all who leave with it, and their seats'."""
         found = price_s.copy()
         for host, mine in self.guests.items():
-            found[host] += float((price_s[mine] + relief_s[mine]).sum())
+            found[host] += float((price_s[mine] + seat_s[mine]).sum())
         return found
-
 
     def find_movers(
         self, snapshot: SharingSnapshot, view: InterferenceView, change_s: float

@@ -15,7 +15,7 @@ from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
 from slurm_soda.policies.sharing.soda.policy import Soda
-from slurm_soda.policies.sharing.soda.preemption_price import find_paying_preemptions
+from slurm_soda.policies.sharing.soda.preemption_price import sum_services
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import cluster, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
@@ -91,6 +91,47 @@ def test_a_host_leaves_with_its_guest() -> None:
     assert not preempted(decide(scene(jobs, NodeTable.uniform(1, 1), MILD)))
 
 
+def test_a_guest_of_two_hosts_keeps_neither_from_leaving() -> None:
+    jobs = [
+        on(1, 90_000.0, 0, preemptible=True),
+        on(2, 95_000.0, 1, preemptible=True),
+        on(3, 80_000.0, 0, 1, preemptible=True),
+        job(4, 100.0, shares=False),
+    ]
+    plan = decide(scene(jobs, NodeTable.uniform(1, 2), MILD))
+    assert set(preempted(plan)) == {2, 3}
+    assert verdicts(plan)[4] == "WAIT_FOR_PREEMPTION"
+
+
+def test_what_a_guest_has_of_its_own_can_be_had_without_its_host() -> None:
+    jobs = [on(1, 5000.0, 0, preemptible=True), on(2, 90_000.0, 0, 1, preemptible=True), job(3, 100.0, shares=False)]
+    plan = decide(scene(jobs, NodeTable.uniform(1, 2), MILD))
+    assert set(preempted(plan)) == {2}
+    assert plan.devices[3] == (1,)
+
+
+def test_a_host_is_dearer_by_what_its_guests_do_without_gpus_of_their_own() -> None:
+    for guests_left_s, stops in ((200.0, True), (5000.0, False)):
+        jobs = [
+            on(1, 5500.0, 0, preemptible=True),
+            on(2, guests_left_s, 0, preemptible=True),
+            job(3, 4000.0, shares=False),
+        ]
+        assert bool(preempted(decide(scene(jobs, NodeTable.uniform(1, 1), MILD)))) == stops
+
+
+def test_a_guest_gets_an_idle_gpu_of_its_own_where_that_pays() -> None:
+    for left_s, table, moves in ((5000.0, HARSH, True), (3.0, HARSH, False), (40.0, MILD, False)):
+        jobs = [on(1, 5000.0, 0, preemptible=False), on(2, left_s, 0, preemptible=True)]
+        plan = decide(scene(jobs, NodeTable.uniform(1, 2), table))
+        assert set(preempted(plan)) == ({2} if moves else set())
+        assert plan.devices == ({2: (1,)} if moves else {})
+    jobs = [on(1, 5000.0, 0, preemptible=False), on(2, 5000.0, 0, preemptible=True), job(3, 9000.0, shares=False)]
+    plan = decide(scene(jobs, NodeTable.uniform(1, 2), HARSH))
+    assert not preempted(plan)
+    assert plan.devices == {3: (1,)}
+
+
 def test_by_slurms_mechanism_nobody_joins_a_host_that_ends_first() -> None:
     jobs = [on(1, 300.0, 0, preemptible=False), job(2, 3000.0), job(3, 4000.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 1), MILD)
@@ -108,16 +149,18 @@ def test_without_single_gpus_it_orders_and_preempts_all_the_same() -> None:
 SERVICES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)
 
 
-@given(SERVICES, SERVICES, st.floats(0.0, 1000.0), st.integers(1, 64))
-def test_a_preemption_pays_by_the_sum_over_those_that_wait(
-    run: list[float], wait: list[float], price_s: float, gpus: int
-) -> None:
-    held = np.arange(1, len(run) + 1)
-    pays = find_paying_preemptions(np.array(run), held, np.full(len(run), price_s), np.array(wait), gpus)
-    for at, mine in enumerate(run):
-        gain = sum(mine - other for other in wait if other < mine) / gpus
-        cost = price_s * (1 + held[at] * len(wait) / gpus)
-        assert pays[at] == (gain > cost) or gain == pytest.approx(cost)
+@given(SERVICES, SERVICES)
+def test_services_are_summed_over_those_that_wait(run: list[float], wait: list[float]) -> None:
+    sums = sum_services(np.array(run), np.array(wait))
+    assert sums.before == pytest.approx([sum(max(mine - other, 0.0) for other in wait) for mine in run])
+    assert sums.seat == pytest.approx([sum(min(mine, other) for other in wait) for mine in run])
+
+
+def test_the_price_of_a_preemption_grows_with_its_gpus_and_with_those_that_wait() -> None:
+    for behind, stops in ((0, True), (60, False)):
+        jobs = [on(1, 133.0, 0, 1, 2, 3, preemptible=True), job(2, 100.0, 4, shares=False)]
+        jobs += [job(number, 9000.0, 4, shares=False) for number in range(3, 3 + behind)]
+        assert bool(preempted(decide(scene(jobs, NodeTable.uniform(1, 4), HARSH)))) == stops
 
 
 @given(
