@@ -50,6 +50,9 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
                 "machine too"
             )
             yield MissingGuard("prolog/epilog", told, remedy)
+    if "RunInJob" in config.get("PrologFlags", "").split(","):
+        remedy = "take it out, or share nothing: an epilog in its job's own control group cannot tell when that is empty"
+        yield MissingGuard("prolog/epilog", "PrologFlags has RunInJob", remedy)
     if "extra_constraints" in config.get("SchedulerParameters", "").split(","):
         remedy = "take it out, or share nothing: a guest's record is in Extra"
         yield MissingGuard("Extra", "SchedulerParameters has extra_constraints", remedy)

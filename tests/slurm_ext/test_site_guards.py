@@ -40,6 +40,12 @@ def test_nobody_is_a_guest_where_somebody_else_reads_extra(tmp_path: Path) -> No
     assert told.startswith("Extra: nobody can be one now: SchedulerParameters has extra_constraints: take it out")
 
 
+def test_nobody_is_a_guest_where_hooks_run_in_their_job(tmp_path: Path) -> None:
+    assert not missing(tmp_path, PrologFlags="Alloc,Contain")
+    (told,) = missing(tmp_path, PrologFlags="Alloc,Contain,RunInJob")
+    assert told.startswith("prolog/epilog: nobody can be one now: PrologFlags has RunInJob: take it out")
+
+
 CALL = "/opt/slurm-soda/libexec/prolog"
 CALLED = {
     "as the last command": f"#!/bin/sh\nexec {CALL}\n",
