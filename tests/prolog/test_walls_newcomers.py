@@ -21,7 +21,7 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs processes of two us
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    return make_node(tmp_path, (1, 2, 5))
+    return make_node(tmp_path, (2, 3, 6))
 
 
 def slurm(node: Node, scontrol: str, *, name: str = "10", batch: int = 1, requeue: int = 1) -> Path:
@@ -160,6 +160,46 @@ def test_a_plain_job_gets_no_limits_of_a_guest_whose_record_came_back(node: Node
     node.starts(10, "0")
     assert "guest.12" in node.records()
     assert told.read_text() == "<10><1000><0><><>"
+
+
+@pytest.mark.parametrize("exe", ["slurmd", "slurmd (deleted)"])
+def test_slurm_s_commands_are_found_beside_slurmd_though_a_site_s_script_runs_the_hook(node: Node, exe: str) -> None:
+    asked = slurm(node, "")
+    prefix = node.tools.parent / "apps/slurm"
+    for folder in ("bin", "sbin"):
+        (prefix / folder).mkdir(parents=True)
+    for tool in ("squeue", "scontrol"):
+        (node.tools / tool).rename(prefix / "bin" / tool)
+    slurmd = prefix / "sbin/slurmd"
+    shutil.copy(shutil.which("dash") or pytest.skip("dash is not here"), slurmd)
+    hook = f"{node.installed.prefix}/libexec/prolog {node.installed.socket} {node.installed.spool}"
+    script = node.tools.parent / "site.sh"
+    script.write_text(f"#!/bin/sh\n[ {exe.count('d')} = 2 ] || rm {slurmd}\n{hook}\nexit 0\n")
+    script.chmod(0o755)
+    node.guest(11, 0)
+    subprocess.run([str(slurmd), "-c", f"{script}; exit 0"], env=PROLOG_ENV, cwd="/", check=True, timeout=30)
+    assert "requeue Incomplete 11" in asked.read_text()
+
+
+def test_a_job_without_gpus_is_no_guest_by_what_an_earlier_run_left(node: Node) -> None:
+    node.guest(10, 0)
+    (node.shares / "env.10").write_text("end\n")
+    node.starts(10, "")
+    assert node.records() == {}
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_job_that_is_put_back_waits_where_nothing_hides_gpus(node: Node, written: bool) -> None:
+    slept = node.tools.parent / "slept"
+    slept.touch()
+    real = shutil.which("sleep")
+    node.tool("sleep", f'echo "$1" >>{slept}; exec {real} 0.1')
+    slurm(node, f'case "$*" in *" 10") ;; *) {REFUSES} ;; esac')
+    node.guest(11, 0)
+    if not written:
+        (node.shares / "env.10").mkdir()
+    node.starts(10, "0")
+    assert ("2" in slept.read_text().splitlines()) is not written
 
 
 def in_own_group(node: Node, job: int) -> None:
