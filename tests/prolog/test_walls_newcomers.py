@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -235,10 +236,10 @@ def test_a_users_program_that_runs_as_root_is_no_slurmstepd(node: Node) -> None:
     shutil.copy(shutil.which("sleep") or "/", program)
     node.guest(11, 0)
 
-    def as_setuid() -> None:
-        os.setresuid(1000, 0, 0)
-
-    with subprocess.Popen([str(program), "60"], cwd="/", preexec_fn=as_setuid) as users:
+    runs = f"import os; os.setresuid(1000, 0, 0); os.execv({str(program)!r}, ['slurmstepd', '60'])"
+    with subprocess.Popen([sys.executable, "-c", runs], cwd="/") as users:
+        while Path(f"/proc/{users.pid}/comm").read_text() != "slurmstepd\n":
+            time.sleep(0.05)
         node.group(11, users.pid)
         node.run("epilog", GUEST_ENDS)
         time.sleep(0.2)
@@ -251,5 +252,7 @@ def test_a_process_of_another_namespace_is_not_taken_for_the_hook(node: Node) ->
     node.group(11, 0)
     hook = [str(node.installed.prefix / "libexec/prolog"), str(node.installed.socket), str(node.installed.spool)]
     environ = {**PROLOG_ENV, "SLURM_JOB_GPUS": "0"}
-    done = subprocess.run(hook, env=environ, cwd="/", capture_output=True, start_new_session=True, timeout=30)
+    done = subprocess.run(
+        hook, env=environ, cwd="/", capture_output=True, start_new_session=True, timeout=30, check=False
+    )
     assert (done.returncode, b"it starts without a GPU" in done.stderr) == (0, True)
