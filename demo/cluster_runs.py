@@ -69,10 +69,12 @@ def run_mix_twice(
     )
     try:
         warm_up_nodes(cluster)
-        cluster.start_daemon(daemon_configuration(settings, mix))
         results: dict[DemoPhase, DemoPhaseResult] = {}
         for phase in ("stock", "soda"):
             watch.say(f"{phase}: sodad in mode {MODES[phase]}")
+            if results:
+                cluster.stop_daemon()
+            cluster.start_daemon(daemon_configuration(settings, mix, phase))
             set_mode(cluster, MODES[phase])
             results[phase] = run_phase(cluster, phase, mix, watch)
             write_dump(cluster, phase, results[phase].jobs, settings.out)

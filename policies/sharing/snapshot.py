@@ -211,6 +211,16 @@ class SharingPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class SharingIfKnownPolicy(SharingPolicy, Protocol):
+    """One that is whole without sharing: where nobody knows what jobs do to each other, it is run on plain snapshots."""
+
+    @property
+    def sharing_if_known(self) -> Literal[True]:
+        """Says so."""
+        ...
+
+
+@runtime_checkable
 class CpuJobsLastPolicy(Protocol):
     """A policy for which jobs without GPUs come last, so that it need not be asked about each of them.
 

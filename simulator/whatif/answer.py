@@ -83,7 +83,7 @@ def answer_question(
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = CandidateRunner(site, question, restart_s, progress)
-    rig.batch(rig.sharing()).check()  # what is missing is said before anything runs
+    rig.batch(rig.sharing(), role="sharing").check()  # what is missing is said before anything runs
     stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
     tried = rig.run(rig.tried()) + rig.run(rig.tried(by_run_times=True), estimates=PREDICTED)
     seen = summarise_observed(site)

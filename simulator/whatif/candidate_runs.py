@@ -60,6 +60,10 @@ thresholds from the trace, one that shares GPUs (by users' consent), and what no
 several roles."""
 
 
+SHARES = " (shares GPUs)"
+"""Behind the name of a policy that is tried without sharing as well."""
+
+
 @dataclass(frozen=True, slots=True)
 class WhatIfQuestion:
     """What a person may say."""
@@ -128,21 +132,30 @@ class CandidateRunner:
         return candidates.with_parameters(candidates.PRESENT_STAND_INS, self._question.parameters)
 
     def tried(self, *, by_run_times: bool = False) -> Sequence[PolicyChoice]:
-        """What could be turned on: policies that need run times, or the others."""
-        asked = [
-            name
-            for name in (*candidates.TRIED_POLICIES, *self._question.policies)
-            if not candidates.lets_jobs_share(name)
-        ]
+        """What could be turned on without anybody sharing GPUs: policies that need run times, or the others."""
+        asked = [name for name in self._asked if not candidates.needs_pairs(name)]
         return self._named(name for name in asked if (name in candidates.POLICIES_BY_RUN_TIME) is by_run_times)
 
     def sharing(self) -> Sequence[PolicyChoice]:
-        """Policies asked for that share GPUs; they are told run times as those are that need them."""
-        return self._named(name for name in self._question.policies if candidates.lets_jobs_share(name))
+        """Policies that share GPUs; they are told run times as those are that need them."""
+        known = self._question.sharing is not None
+        return self._named(
+            name for name in self._asked if candidates.lets_jobs_share(name) and (known or candidates.needs_pairs(name))
+        )
+
+    @property
+    def _asked(self) -> tuple[str, ...]:
+        return *candidates.TRIED_POLICIES, *self._question.policies
 
     def _named(self, names: Iterable[str]) -> Sequence[PolicyChoice]:
-        least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
-        known = [PolicyChoice(name, least if "min_run_s" in _parameters(name) else {}) for name in dict.fromkeys(names)]
+        usual = {
+            "min_run_s": candidates.likely_min_run_s(self._restart_s),
+            "change_s": candidates.round_to_two_digits(self.soda(self._restart_s).restart_s),
+        }
+        known = [
+            PolicyChoice(name, {key: value for key, value in usual.items() if key in _parameters(name)})
+            for name in dict.fromkeys(names)
+        ]
         return candidates.with_parameters(known, self._question.parameters)
 
     def tuned(self) -> Candidate | None:
@@ -173,7 +186,7 @@ class CandidateRunner:
         """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given; but those of
         which a run fails.
         """
-        batch = self.batch(choices, estimates=estimates, costs=costs, workloads=workloads)
+        batch = self.batch(choices, role=role, estimates=estimates, costs=costs, workloads=workloads)
         found = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
         each = len(batch.scenarios)
         ran: list[Candidate] = []
@@ -182,19 +195,21 @@ class CandidateRunner:
             if failures := [one for one in members if isinstance(one, FailedRun)]:
                 self._failed.setdefault(choice.name, replace(failures[0], seed=None))
                 continue
-            runs = PolicyRuns(choice.name, tuple(one for one in members if isinstance(one, SimulatedRun)))
-            ran.append(Candidate(choice.name, choice, runs, role))
+            label = f"{choice.name}{SHARES}" if role == "sharing" and not candidates.needs_pairs(choice.name) else choice.name
+            runs = tuple(replace(one, policy=label) for one in members if isinstance(one, SimulatedRun))
+            ran.append(Candidate(label, choice, PolicyRuns(label, runs), role))
         return ran
 
     def batch(
         self,
         choices: Sequence[PolicyChoice],
         *,
+        role: CandidateRole = "tried",
         estimates: str = "none",
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
     ) -> SimulationBatch:
-        """The runs of all choices."""
+        """The runs of all choices; nobody shares but in the role of those that do."""
         costs = costs or self.soda(self._restart_s)
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
@@ -205,7 +220,7 @@ class CandidateRunner:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
-                sharing=self._question.sharing,
+                sharing=self._question.sharing if role == "sharing" else None,
                 site=self._question.site,
             )
             for seed, workload in enumerate(workloads or self.workloads)
@@ -221,14 +236,15 @@ class CandidateRunner:
 
     def again(self, candidate: Candidate, workloads: Sequence[Workload]) -> Candidate | None:
         """A candidate on other workloads; None: that fails."""
-        by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
-        told = PREDICTED if by_run_time else "none"
-        found = self.run([candidate.choice], role=candidate.role, estimates=told, workloads=workloads)
+        found = self.run(
+            [candidate.choice], role=candidate.role, estimates=_told_of(candidate), workloads=workloads
+        )
         return replace(found[0], label=candidate.label) if found else None
 
     def dearer(self, candidate: Candidate) -> Candidate | None:
         """The same with restarts that cost twice as much; None: that fails."""
-        return next(iter(self.run([candidate.choice], role=candidate.role, costs=self.soda(2 * self._restart_s))), None)
+        costs, told = self.soda(2 * self._restart_s), _told_of(candidate)
+        return next(iter(self.run([candidate.choice], role=candidate.role, estimates=told, costs=costs)), None)
 
 
 class _Counted:
@@ -247,6 +263,12 @@ class _Counted:
                 self._progress(before + done, self._total)
 
         return told
+
+
+def _told_of(candidate: Candidate) -> str:
+    """What a candidate is told of run times."""
+    by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
+    return PREDICTED if by_run_time else "none"
 
 
 def _parameters(name: str) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.policy import DEFAULT_POLICY, Policy
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
@@ -30,9 +30,6 @@ _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 _STDOUT = Path("-")
-
-DEFAULT_POLICY = "tiresias-las"
-"""The policy if nobody says."""
 
 TIME_ROWS = (
     ("avg_jct_s", "average JCT"),
@@ -117,7 +114,7 @@ def simulate(
 
     \b
     Examples:
-      sodactl simulate                                          generated jobs, tiresias-las
+      sodactl simulate                                          generated jobs, soda
       sodactl simulate --trace jobs.csv --cluster 16x4 --policy srsf
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
       sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
