@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -25,10 +26,10 @@ class PolicyWithPredictions:
     """A policy that is told predictions in place of the run times of a workload's jobs; one object serves one run.
 
     The engine's snapshots say what is truly left. From this follows how long a job has worked, and that is all that the
-    prediction is given of it. A job that is gone from the snapshot has ended, and its run time is learned.
+    prediction is given of it. A job that is gone from the snapshot has ended, and its run time is learned ``learn_s`` later.
     """
 
-    def __init__(self, policy: Policy, workload: Workload, past: Workload | None) -> None:
+    def __init__(self, policy: Policy, workload: Workload, past: Workload | None, learn_s: float = 0.0) -> None:
         """``past`` jobs are learned first, in the order in which they would have ended had they started at once.
 
         ``workload.expected_s`` must be the truth.
@@ -45,11 +46,17 @@ class PolicyWithPredictions:
         self._run_s, self._limit_s = workload.run_s, workload.time_limit_s
         self._kind = np.full(len(workload), -1, dtype=np.int64)
         self._present: IntColumn = np.zeros(0, dtype=np.int64)
+        self._learn_s = learn_s
+        self._ended: deque[tuple[float, int]] = deque()
+        """Jobs to be learned from: when, and their rows."""
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As the policy decides, with predictions in the place of ``remaining_s``."""
         rows = snapshot.jobs.job_id - 1
         for row in self._present[~np.isin(self._present, rows, assume_unique=True)].tolist():
+            self._ended.append((snapshot.now_s + self._learn_s, row))
+        while self._ended and self._ended[0][0] <= snapshot.now_s:
+            row = self._ended.popleft()[1]
             self._forecast.ended(self._traits[row], float(self._run_s[row]))
         self._present = rows
         left_s = snapshot.jobs.remaining_s
@@ -120,11 +127,11 @@ def with_estimated_run_times(policy: Policy, workload: Workload) -> Policy:
     return PolicyWithEstimates(policy) if by_run_times or shares else policy
 
 
-def with_predicted_run_times(policy: Policy, workload: Workload, past: Workload | None) -> Policy:
+def with_predicted_run_times(policy: Policy, workload: Workload, past: Workload | None, learn_s: float = 0.0) -> Policy:
     """The policy, told predictions; see :class:`PolicyWithPredictions`."""
     ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
     starts_only = isinstance(policy, StartsOnlyPolicy) or (ranking is not None and not ranking.rules.preemptive)
-    return (StartsOnlyPolicyWithPredictions if starts_only else PolicyWithPredictions)(policy, workload, past)
+    return (StartsOnlyPolicyWithPredictions if starts_only else PolicyWithPredictions)(policy, workload, past, learn_s)
 
 
 def traits_of_workload(workload: Workload) -> Sequence[SubmissionTraits]:

@@ -154,7 +154,7 @@ class Scenario:
             speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
-            policy = with_predicted_run_times(policy, self.workload, self.past)
+            policy = with_predicted_run_times(policy, self.workload, self.past, self.costs.learn_s)
         else:
             policy = with_estimated_run_times(policy, self.workload)
         if sharing is not None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from slurm_soda.policies.registry.catalog import find_entry
+from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNED_AFTER_S
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
@@ -125,7 +126,7 @@ class CandidateRunner:
     def soda(self, restart_s: float) -> Costs:
         """What slurm-soda takes, which is woken by every event."""
         lag_s = self._site.start_delay_s
-        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
+        return Costs(start_s=lag_s, restart_s=lag_s + restart_s, learn_s=LEARNED_AFTER_S + LEARN_EVERY_S / 2)
 
     def stand_ins(self) -> Sequence[PolicyChoice]:
         """What may stand for the present."""
@@ -195,7 +196,11 @@ class CandidateRunner:
             if failures := [one for one in members if isinstance(one, FailedRun)]:
                 self._failed.setdefault(choice.name, replace(failures[0], seed=None))
                 continue
-            label = f"{choice.name}{SHARES}" if role == "sharing" and not candidates.needs_pairs(choice.name) else choice.name
+            label = (
+                f"{choice.name}{SHARES}"
+                if role == "sharing" and not candidates.needs_pairs(choice.name)
+                else choice.name
+            )
             runs = tuple(replace(one, policy=label) for one in members if isinstance(one, SimulatedRun))
             ran.append(Candidate(label, choice, PolicyRuns(label, runs), role))
         return ran
@@ -236,9 +241,7 @@ class CandidateRunner:
 
     def again(self, candidate: Candidate, workloads: Sequence[Workload]) -> Candidate | None:
         """A candidate on other workloads; None: that fails."""
-        found = self.run(
-            [candidate.choice], role=candidate.role, estimates=_told_of(candidate), workloads=workloads
-        )
+        found = self.run([candidate.choice], role=candidate.role, estimates=_told_of(candidate), workloads=workloads)
         return replace(found[0], label=candidate.label) if found else None
 
     def dearer(self, candidate: Candidate) -> Candidate | None:
