@@ -157,7 +157,7 @@ def measure(settings: DemoSettings, kills: int, say: Callable[[str], None]) -> l
             FaultFinding("jobs completed", f"{states.count('COMPLETED')} of {len(states)}", set(states) == {"COMPLETED"}),
             queue(cluster),
             *trail(cluster, soda["preemptions"]),
-            *history(cluster, {job["job_id"]: job for job in soda["per_job"]}),
+            *history(cluster, {job["job_id"]: job for run in report["runs"].values() for job in run["per_job"]}),
             FaultFinding("average JCT, stock and soda", f"{report['runs']['stock']['avg_jct_s']:.1f} s,"
                     f" {soda['avg_jct_s']:.1f} s", True),
         ]  # fmt: skip

@@ -46,12 +46,8 @@ def policy_parameters(settings: DemoSettings, mix: JobMix) -> dict[str, float | 
     return found
 
 
-def daemon_configuration(settings: DemoSettings, mix: JobMix, store: str) -> str:
-    """The configuration file of sodad: the policy's parameters, and the daemon's own times compressed like the jobs.
-
-    ``store`` names the file of its store: each phase has its own, so that the second one does not know from the first how
-    long these very jobs run.
-    """
+def daemon_configuration(settings: DemoSettings, mix: JobMix) -> str:
+    """The configuration file of sodad: the policy's parameters, and the daemon's own times compressed like the jobs."""
     lines = [f"{name} = {value}" for name, value in policy_parameters(settings, mix).items()]
     return "\n".join(
         [
@@ -65,8 +61,6 @@ def daemon_configuration(settings: DemoSettings, mix: JobMix, store: str) -> str
             "interval_s = 1.0",
             "[change_limits]",
             "min_change_interval_s = 0.2",
-            "[store]",
-            f'url = "sqlite:////var/lib/slurm-soda/{store}.db"',
             "# Its jobs ask for the cores that they need, and what is compared is their order.",
             "[cpu_fit]",
             'rewrite = "off"',

@@ -22,7 +22,7 @@ from slurm_soda.policies.registry.catalog import make_policy, policy_names
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_the_daemon_accepts_the_configuration(policy: str, tmp_path: Path) -> None:
-    text = daemon_configuration(DemoSettings(policy=policy), draw_mix(1), "stock")
+    text = daemon_configuration(DemoSettings(policy=policy), draw_mix(1))
     (tmp_path / "soda.toml").write_text(text)
     loaded = load_settings(tmp_path / "soda.toml")
     assert loaded.mode == "observe"
@@ -31,14 +31,8 @@ def test_the_daemon_accepts_the_configuration(policy: str, tmp_path: Path) -> No
 
 def test_thresholds_shrink_with_time() -> None:
     tiresias = DemoSettings(policy="tiresias-las", time_scale=100)
-    text = daemon_configuration(tiresias, draw_mix(1, time_scale=100), "soda")
+    text = daemon_configuration(tiresias, draw_mix(1, time_scale=100))
     assert tomllib.loads(text)["policy"]["parameters"]["thresholds_gpu_s"] == [32.0]
-
-
-def test_each_phase_has_a_store_of_its_own() -> None:
-    """Else the second run knew how long these very jobs ran in the first one."""
-    texts = [daemon_configuration(DemoSettings(), draw_mix(1), phase) for phase in ("stock", "soda")]
-    assert len({tomllib.loads(text)["store"]["url"] for text in texts}) == 2
 
 
 @given(st.lists(st.integers(1, 9)), st.data())
