@@ -19,7 +19,6 @@ class Costs:
         round_s: decisions are made at multiples of this time only; 0: whenever something happens.
         checkpoint_every_s: jobs that can save their state do so each time that they have worked for so long; infinite: only
             when they are preempted. It counts where they are stopped without notice: by a node that fails, or as guests.
-        learn_s: predictions learn from a job so long after its end.
     """
 
     start_s: float = 0.0
@@ -27,10 +26,9 @@ class Costs:
     checkpoint_s: float = 0.0
     round_s: float = 0.0
     checkpoint_every_s: float = math.inf
-    learn_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("start_s", "restart_s", "checkpoint_s", "round_s", "learn_s"):
+        for name in ("start_s", "restart_s", "checkpoint_s", "round_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise SimulatorError(f"{name} = {value!r} is not allowed; use a number of seconds from 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNE
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
+from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription
@@ -51,6 +53,8 @@ def make_variants(workload: Workload) -> tuple[Workload, ...]:
     return (workload,) if count == 1 else tuple(shift_within_the_second(workload, seed) for seed in range(count))
 
 
+TOLD_AFTER_S = 12.0
+"""sodad knows what is left of a job that tells its progress once it has seen 10 s of it; agents send it every 2 s."""
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
@@ -80,6 +84,8 @@ class WhatIfQuestion:
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
+    tells_progress: bool = False
+    """Whether jobs tell sodad how far they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class CandidateRunner:
     def soda(self, restart_s: float) -> Costs:
         """What slurm-soda takes, which is woken by every event."""
         lag_s = self._site.start_delay_s
-        return Costs(start_s=lag_s, restart_s=lag_s + restart_s, learn_s=LEARNED_AFTER_S + LEARN_EVERY_S / 2)
+        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
 
     def stand_ins(self) -> Sequence[PolicyChoice]:
         """What may stand for the present."""
@@ -216,6 +222,9 @@ class CandidateRunner:
     ) -> SimulationBatch:
         """The runs of all choices; nobody shares but in the role of those that do."""
         costs = costs or self.soda(self._restart_s)
+        delays = PredictionDelays(
+            LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf
+        )
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
             Scenario(
@@ -225,6 +234,7 @@ class CandidateRunner:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
+                delays=delays,
                 sharing=self._question.sharing if role == "sharing" else None,
                 site=self._question.site,
             )

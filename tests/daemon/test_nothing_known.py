@@ -1,4 +1,4 @@
-"""sodad as it is installed: its default policy, a store that remembers nothing, no sharing, no bands, GPUs of no known type."""
+"""sodad as it is installed: its default policy, an empty store, no sharing, no bands, GPUs of no known type."""
 
 from __future__ import annotations
 
