@@ -55,7 +55,7 @@ def demo(
     """The same jobs under stock Slurm and under slurm-soda.
 
     Brings a Slurm cluster of 2 nodes with 4 (emulated) GPUs each up in containers, submits one mix of jobs through sbatch
-    as three users, waits until all have completed, and does the same again with slurm-soda deciding. Takes about five
+    as three users with slurm-soda deciding, waits until all have completed, and does the same again without. Takes five
     minutes, the first time longer for the images. Writes report.json, index.html, two pictures, and a dump of
     accounting from each run, which `sodactl whatif` reads.
 
