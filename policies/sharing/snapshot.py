@@ -211,11 +211,11 @@ class SharingPolicy(Policy, Protocol):
 
 
 @runtime_checkable
-class SharingIfKnownPolicy(SharingPolicy, Protocol):
-    """One that is whole without sharing: where nobody knows what jobs do to each other, it is run on plain snapshots."""
+class SharesWherePossiblePolicy(SharingPolicy, Protocol):
+    """A policy that is meant to be used where nothing is known of pairs as well: then it is asked with plain snapshots."""
 
     @property
-    def sharing_if_known(self) -> Literal[True]:
+    def shares_where_possible(self) -> Literal[True]:
         """Says so."""
         ...
 

@@ -63,10 +63,8 @@ CandidateRole = Literal["slurm", "tried", "tuned", "sharing", "bound"]
 """What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
 thresholds from the trace, one that shares GPUs (by users' consent), and what nobody can do. A policy may be there in
 several roles."""
-
-
-SHARES = " (shares GPUs)"
-"""Behind the name of a policy that is tried without sharing as well."""
+_UNBOUNDED: tuple[CandidateRole, ...] = ("slurm", "bound")
+"""Roles in which sodad bounds no wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +78,8 @@ class WhatIfQuestion:
     policies: tuple[str, ...] = ()
     """Policies to try besides :data:`.candidates.TRIED_POLICIES`."""
     workers: int | None = None
+    passing_limit_s: float = np.inf
+    """A job that waited so long is passed by no later one, as by sodad; Slurm by itself bounds no wait."""
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
     site: SiteDescription = field(default_factory=SiteDescription)
@@ -139,28 +139,29 @@ class CandidateRunner:
         return candidates.with_parameters(candidates.PRESENT_STAND_INS, self._question.parameters)
 
     def tried(self, *, by_run_times: bool = False) -> Sequence[PolicyChoice]:
-        """What could be turned on without anybody sharing GPUs: policies that need run times, or the others."""
-        asked = [name for name in self._asked if not candidates.needs_pairs(name)]
+        """What could be turned on: policies that need run times, or the others."""
+        asked = [
+            name
+            for name in (*candidates.TRIED_POLICIES, *self._question.policies)
+            if not candidates.needs_sharing(name)
+        ]
         return self._named(name for name in asked if (name in candidates.POLICIES_BY_RUN_TIME) is by_run_times)
 
     def sharing(self) -> Sequence[PolicyChoice]:
-        """Policies that share GPUs; they are told run times as those are that need them."""
-        known = self._question.sharing is not None
+        """Policies that share GPUs, as far as somebody says what jobs do to each other there, or asks for them; they are
+        told run times as those are that need them.
+        """
+        tried = () if self._question.sharing is None else candidates.TRIED_POLICIES
+        asked = (name for name in (*tried, *self._question.policies) if candidates.lets_jobs_share(name))
         return self._named(
-            name for name in self._asked if candidates.lets_jobs_share(name) and (known or candidates.needs_pairs(name))
+            name for name in asked if self._question.sharing is not None or candidates.needs_sharing(name)
         )
 
-    @property
-    def _asked(self) -> tuple[str, ...]:
-        return *candidates.TRIED_POLICIES, *self._question.policies
-
     def _named(self, names: Iterable[str]) -> Sequence[PolicyChoice]:
-        usual = {
-            "min_run_s": candidates.likely_min_run_s(self._restart_s),
-            "change_s": candidates.round_to_two_digits(self.soda(self._restart_s).restart_s),
-        }
+        change_s = candidates.round_to_two_digits(self.soda(self._restart_s).restart_s)
+        likely = {"min_run_s": candidates.likely_min_run_s(self._restart_s), "change_s": change_s}
         known = [
-            PolicyChoice(name, {key: value for key, value in usual.items() if key in _parameters(name)})
+            PolicyChoice(name, {key: value for key, value in likely.items() if key in _parameters(name)})
             for name in dict.fromkeys(names)
         ]
         return candidates.with_parameters(known, self._question.parameters)
@@ -202,13 +203,8 @@ class CandidateRunner:
             if failures := [one for one in members if isinstance(one, FailedRun)]:
                 self._failed.setdefault(choice.name, replace(failures[0], seed=None))
                 continue
-            label = (
-                f"{choice.name}{SHARES}"
-                if role == "sharing" and not candidates.needs_pairs(choice.name)
-                else choice.name
-            )
-            runs = tuple(replace(one, policy=label) for one in members if isinstance(one, SimulatedRun))
-            ran.append(Candidate(label, choice, PolicyRuns(label, runs), role))
+            runs = PolicyRuns(choice.name, tuple(one for one in members if isinstance(one, SimulatedRun)))
+            ran.append(Candidate(choice.name, choice, runs, role))
         return ran
 
     def batch(
@@ -236,6 +232,7 @@ class CandidateRunner:
                 predicted=estimates == PREDICTED,
                 delays=delays,
                 sharing=self._question.sharing if role == "sharing" else None,
+                passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,
             )
             for seed, workload in enumerate(workloads or self.workloads)
@@ -251,13 +248,17 @@ class CandidateRunner:
 
     def again(self, candidate: Candidate, workloads: Sequence[Workload]) -> Candidate | None:
         """A candidate on other workloads; None: that fails."""
-        found = self.run([candidate.choice], role=candidate.role, estimates=_told_of(candidate), workloads=workloads)
+        if all(_agree_alike(one, other) for one, other in zip(workloads, self.workloads, strict=True)):
+            return candidate
+        found = self.run([candidate.choice], role=candidate.role, estimates=_told(candidate), workloads=workloads)
         return replace(found[0], label=candidate.label) if found else None
 
     def dearer(self, candidate: Candidate) -> Candidate | None:
         """The same with restarts that cost twice as much; None: that fails."""
-        costs, told = self.soda(2 * self._restart_s), _told_of(candidate)
-        return next(iter(self.run([candidate.choice], role=candidate.role, estimates=told, costs=costs)), None)
+        costs = self.soda(2 * self._restart_s)
+        return next(
+            iter(self.run([candidate.choice], role=candidate.role, estimates=_told(candidate), costs=costs)), None
+        )
 
 
 class _Counted:
@@ -278,10 +279,15 @@ class _Counted:
         return told
 
 
-def _told_of(candidate: Candidate) -> str:
-    """What a candidate is told of run times."""
+def _told(candidate: Candidate) -> str:
+    """What a candidate is told about run times."""
     by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
     return PREDICTED if by_run_time else "none"
+
+
+def _agree_alike(one: Workload, other: Workload) -> bool:
+    """Whether the same jobs can checkpoint and share in both."""
+    return np.array_equal(one.preemptible, other.preemptible) and np.array_equal(one.shares, other.shares)
 
 
 def _parameters(name: str) -> set[str]:

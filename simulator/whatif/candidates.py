@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.policy import DEFAULT_POLICY
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.sharing.snapshot import SharingIfKnownPolicy, SharingPolicy
-from slurm_soda.policies.sharing.soda.policy import SODA
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.simulator.runs.scenario import PolicyChoice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
@@ -26,11 +24,11 @@ PRESENT_STAND_INS: tuple[PolicyChoice, ...] = (
 """What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
 keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter; ``multifactor`` has
 Slurm's priorities as well, as far as the site is described."""
-TRIED_POLICIES = (DEFAULT_POLICY, "tiresias-las", "tiresias-gittins")
+TRIED_POLICIES = ("soda", "tiresias-las", "tiresias-gittins")
 """What could be turned on."""
 BOUND_POLICY = "srsf"
 """What somebody could do who knew how long jobs run."""
-POLICIES_BY_RUN_TIME = ("sjf", "srtf", "srsf", SODA)
+POLICIES_BY_RUN_TIME = ("soda", "sjf", "srtf", "srsf")
 """Policies that need run times: they are told what sodad would predict from the jobs that have ended so far."""
 TUNED_POLICY = "tiresias-las"
 """The policy whose thresholds are looked for in the trace."""
@@ -51,9 +49,9 @@ def lets_jobs_share(name: str) -> bool:
     return isinstance(make_policy(name), SharingPolicy)
 
 
-def needs_pairs(name: str) -> bool:
-    """Whether a policy cannot be tried where nobody says what jobs do to each other on a GPU."""
-    return lets_jobs_share(name) and not isinstance(make_policy(name), SharingIfKnownPolicy)
+def needs_sharing(name: str) -> bool:
+    """Whether a policy is only tried where jobs share GPUs."""
+    return lets_jobs_share(name) and not isinstance(make_policy(name), SharesWherePossiblePolicy)
 
 
 def likely_restart_s(workload: Workload) -> float:

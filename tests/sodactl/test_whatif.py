@@ -177,8 +177,9 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
 
 def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, tmp_path: Path) -> None:
     found = whatif("--sacct", head(tmp_path / "dump.txt", 16), "--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
-    shared, row = [row for row in found["policies"] if row["role"] == "sharing"]
-    assert (shared["label"], shared["policy"], row["policy"]) == ("soda (shares GPUs)", "soda", "sjf-bsbf")
+    soda, row = [row for row in found["policies"] if row["role"] == "sharing"]
+    assert (soda["policy"], soda["label"]) == ("soda", "soda (jobs share GPUs)")
+    assert row["policy"] == "sjf-bsbf"
     assert row["times_better"] > 1
     assert found["recommended"]["role"] != "sharing"
     assert any("nobody knows yet which users will agree to share" in doubt for doubt in found["doubts"])

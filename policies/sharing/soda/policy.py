@@ -45,8 +45,8 @@ class Soda:
         return JOBS_PER_GPU
 
     @property
-    def sharing_if_known(self) -> Literal[True]:
-        """Order and preemption stand by themselves."""
+    def shares_where_possible(self) -> Literal[True]:
+        """Where nothing is known of pairs it orders and preempts all the same."""
         return True
 
     @property
