@@ -92,8 +92,9 @@ _PATH = click.Path(path_type=Path)
 def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, tell_progress: bool,
     policies: tuple[str, ...], assignments: tuple[str, ...], jobs: int, passing_limit_s: float,
-    can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None, max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool,
-    workers: int | None, html_path: Path | None, as_json: bool,
+    can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None,
+    max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
 
