@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     BOUND_CAUTION,
@@ -108,9 +110,11 @@ class InterferenceView:
     def pace(self, row: int) -> float:
         """How many times longer a running job takes now than alone with its whole batch; infinite if nobody knows."""
         if row not in self._pace:
+            alone, jobs_on = [row], self._gpu_occupancy.jobs_on
             beside = {
-                tuple(other for other in self._gpu_occupancy.jobs_on[device] if other != row)
+                tuple(other for other in jobs_on[device] if other != row)
                 for device in self._snapshot.devices.of(row).tolist()
+                if jobs_on[device] != alone
             }
             worst = max((self.slowdown(row, others) for others in beside if others), default=1.0)
             self._pace[row] = worst * self.accumulation_slowdown(row)
@@ -189,6 +193,8 @@ class InterferenceView:
     def free_mib(self, rows: Sequence[int], devices: Sequence[int]) -> float:
         """GPU memory that these running jobs leave on the worst of these devices; infinite where nobody knows theirs."""
         least = math.inf
+        if np.isinf(self._snapshot.devices.memory_mib[list(devices)]).all():
+            return least
         for device in devices:
             there = self._gpu_occupancy.jobs_on[device]
             if any(row in there for row in rows):
