@@ -59,7 +59,7 @@ UTILISATION_ROWS = (
 @click.command()
 @add_scenario_options
 @click.option(
-    "--policy", type=POLICY, metavar="NAME", help=f"One of `sodactl policy --list`.  [default: {DEFAULT_POLICY}]"
+    "--policy", type=POLICY, metavar="NAME", help=f"One of `sodactl policy list`.  [default: {DEFAULT_POLICY}]"
 )
 @click.option(
     "--system",

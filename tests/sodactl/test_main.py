@@ -185,6 +185,7 @@ def test_completion_knows_commands_and_options() -> None:
     assert complete("d") == {"decide", "doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
+    assert complete("policy", "l") == {"list"}
     assert complete("policy", "tiresias") == {"tiresias-las", "tiresias-gittins"}
     assert complete("simulate", "--policy", "srsf") == {"srsf", "srsf-share"}
     assert complete("simulate", "--policy", "srsf", "--set", "") == {"min_run_s="}
@@ -223,7 +224,7 @@ def test_a_full_output_is_one_line(words: list[str]) -> None:
 
 
 def test_a_closed_output_is_no_crash() -> None:
-    words = [SODACTL, "policy", "--list", "--config", "/dev/null"]
+    words = [SODACTL, "policy", "list", "--config", "/dev/null"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr

@@ -55,7 +55,7 @@ def test_nobody_listens(soda: Bench) -> None:
 def test_before_the_first_start_of_sodad_the_configuration_is_shown(soda: Bench, tmp_path: Path) -> None:
     soda.config.write_text(f'mode = "advise"\n[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
     assert soda("mode").out.startswith("mode advise: ")
-    assert "tiresias-las" in soda("policy", "--list").out
+    assert "tiresias-las" in soda("policy", "list").out
     assert "none.db does not exist" in soda("policy", "fifo", status=1).err
     assert not (tmp_path / "none.db").exists()
 
@@ -65,9 +65,13 @@ def test_policy_lists_all(soda: Bench) -> None:
     document = soda("policy", "--json").document
     assert set(document) == KEYS | {"policies", "parameters"}
     assert [entry["name"] for entry in document["policies"]] == list(policy_names())
-    out = soda("policy", "--list").out
-    for name in policy_names():
-        assert name in out
+    lines = soda("policy", "list").out.splitlines()[1:]
+    listed = {line.lstrip("* ").split()[0]: line for line in lines}
+    assert list(listed) == list(policy_names())
+    assert next(iter(listed)) == "soda"
+    for entry in document["policies"]:
+        assert listed[entry["name"]].endswith(entry["for_whom"])
+    assert [name for name, line in listed.items() if line.startswith("*")] == [document["value"]]
 
 
 @pytest.mark.parametrize("name", policy_names())
