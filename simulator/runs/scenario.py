@@ -17,7 +17,7 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.shares import derive_shares
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
-from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -86,7 +86,7 @@ class Scenario:
     nodes: NodeRules | None = None
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
     sharing: SharingRules | None = None
-    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
+    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run, or let nobody share."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
 
@@ -196,7 +196,10 @@ class Scenario:
 
     def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
         """What a policy that shares runs by; None for one that does not."""
-        if not isinstance(policy, SharingPolicy) and self.engine != SHARING_ENGINE:
+        if self.engine != SHARING_ENGINE and (
+            not isinstance(policy, SharingPolicy)
+            or (isinstance(policy, SharesWherePossiblePolicy) and self.sharing is None)
+        ):
             return None
         faults = {
             "nobody says what jobs do to each other: give --pairs FILE or --pair-slowdown X": self.sharing is None,

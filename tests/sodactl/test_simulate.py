@@ -136,7 +136,7 @@ def test_parameters_are_set(simulate: Simulate, trace: Path) -> None:
         (["--cluster", "16"], 2, "'16' is not a group of nodes"),
         (["--cluster", "4x4:a/1" + 19 * "0" + "c"], 2, "and numbers of at most 9 digits"),
         (["--cluster", 5000 * "1" + "x4"], 2, "at most 1000000 nodes, and numbers of at most 9 digits"),
-        (["--policy", "nope"], 2, "there is no policy 'nope'; choose one of: fifo"),
+        (["--policy", "nope"], 2, "there is no policy 'nope'; choose one of: soda, fifo"),
         (["--workload", "nope"], 2, "there is no workload 'nope'; choose one of: small"),
         (["--trace", "{trace}", "--format", "nope"], 2, "there is no format 'nope'; choose one of: tiresias"),
         (["--set", "min_run_s"], 2, "write KEY=VALUE"),

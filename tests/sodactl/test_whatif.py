@@ -171,13 +171,14 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
     rows = shown.replace("\r", "").split("\n\n")[1].splitlines()
     assert rows[0].split()[:5] == ["policy", "avg", "JCT", "times", "better"]
     assert any(row.startswith("backfill (stands for the present) ") for row in rows)
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert max(map(len, rows)) <= 80
 
 
 def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, tmp_path: Path) -> None:
     found = whatif("--sacct", head(tmp_path / "dump.txt", 16), "--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
-    (row,) = [row for row in found["policies"] if row["role"] == "sharing"]
+    soda, row = [row for row in found["policies"] if row["role"] == "sharing"]
+    assert (soda["policy"], soda["label"]) == ("soda", "soda (jobs share GPUs)")
     assert row["policy"] == "sjf-bsbf"
     assert row["times_better"] > 1
     assert found["recommended"]["policy"] != "sjf-bsbf"

@@ -45,6 +45,11 @@ class Soda:
         return JOBS_PER_GPU
 
     @property
+    def shares_where_possible(self) -> Literal[True]:
+        """Where nothing is known of pairs it orders and preempts all the same."""
+        return True
+
+    @property
     def cpu_jobs_last(self) -> Literal[True]:
         """They take the cores that the others leave."""
         return True
