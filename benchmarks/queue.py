@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks import queue_sharing
 from benchmarks.store import asked, rows
 from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import ClusterError
 
 NODES, GPUS = 64, 4
 UNCHANGED_CYCLES = 10
@@ -76,9 +77,21 @@ class Queue:
 
     def restart_daemon(self, configuration: str) -> None:
         """Only cycles from now on count."""
-        self._cluster.stop_daemon()
+        self.stop_daemon()
         self._since = max((cycle["id"] for cycle in self.cycles()), default=self._since)
         self._cluster.start_daemon(configuration)
+
+    def stop_daemon(self) -> None:
+        """sodad ends the cycle that is under way, for which its service gives it longer than a cluster waits."""
+
+        def stopped() -> bool:
+            try:
+                self._cluster.stop_daemon()
+            except ClusterError:
+                return False
+            return True
+
+        self._cluster.wait_until(stopped, "sodad has ended", within_s=90)
 
     def cycles(self) -> list[dict[str, Any]]:
         """The cycles so far that took place without error, oldest first, as the store has them."""
@@ -155,7 +168,7 @@ def measure_all(
     for shares in (False, True):
         for policy in policies:
             if guests := queue_sharing.guests(cluster):
-                cluster.stop_daemon()
+                queue.stop_daemon()
                 cluster.exec("root", ("scancel", *guests)).check()
             found.append(measure(queue, policy, depth, sharing=shares))
             found[-1]["guests"] = len(queue_sharing.guests(cluster))
@@ -211,11 +224,11 @@ def main(*, jobs: int, policies: tuple[str, ...], sharing: bool, depth: int, out
     )
     try:
         measured = measure_all(cluster, jobs, policies, depth, sharing=sharing)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(measured, indent=1) + "\n")
+        show(measured)
     finally:
         cluster.down()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(measured, indent=1) + "\n")
-    show(measured)
 
 
 if __name__ == "__main__":

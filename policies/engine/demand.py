@@ -127,11 +127,13 @@ class RequestColumns(Protocol):
 def group_snapshot_requests(snapshot: ClusterSnapshot) -> Demand:
     """Group the jobs of a snapshot by what they ask for."""
     jobs = snapshot.jobs
-    needs = (
-        jobs.node_set if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64),
-        jobs.whole_nodes.astype(np.int64) if len(jobs.whole_nodes) else np.zeros(len(jobs), dtype=np.int64),
-        jobs.least_cpus if len(jobs.least_cpus) else np.zeros(len(jobs), dtype=np.int64),
-    )
+    needs: tuple[IntColumn, ...] = ()
+    if len(jobs.node_set) or len(jobs.whole_nodes) or len(jobs.least_cpus):
+        needs = (
+            jobs.node_set if len(jobs.node_set) else np.full(len(jobs), ANY_NODE, dtype=np.int64),
+            jobs.whole_nodes.astype(np.int64) if len(jobs.whole_nodes) else np.zeros(len(jobs), dtype=np.int64),
+            jobs.least_cpus if len(jobs.least_cpus) else np.zeros(len(jobs), dtype=np.int64),
+        )
     return group_requests(jobs, snapshot.partitions, snapshot.nodes.gpu_types, needs)
 
 
@@ -179,6 +181,8 @@ def group_equal_rows(columns: tuple[IntColumn, ...]) -> tuple[NDArray[np.intp], 
     for column in columns:
         low = int(column.min())
         width = int(column.max()) - low + 1
+        if width == 1:
+            continue
         if span * width >= 2**62:
             code = np.unique(code, return_inverse=True)[1].astype(np.int64)
             span = int(code.max()) + 1

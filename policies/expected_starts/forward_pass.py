@@ -1,4 +1,8 @@
-"""One possible future: jobs take places in the plan's order as others end, until every job that waits has started."""
+"""One possible future: jobs take places in the plan's order as others end, until every job that waits has started.
+
+Jobs are placed as policies place them, since people are told these starts; a policy that only asks within a decision about
+how long a wait would be counts GPUs (:mod:`~slurm_soda.policies.sharing.soda.expected_waits`), in a hundredth of the time.
+"""
 
 from __future__ import annotations
 

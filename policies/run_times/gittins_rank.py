@@ -21,6 +21,8 @@ from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, MI
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 _UNIFORM: FloatColumn = np.full(BINS, 1.0 / BINS)
+"""Of what nobody knows anything. Policies that sort by time left guess one number instead, 10 minutes and then twice as long
+each time (``run_time_estimates``): a rank has no use for it, as what counts here is the chance to end soon."""
 
 
 def find_ranks(

@@ -12,7 +12,7 @@ from slurm_soda.policies.engine.placement import NodeAllocation, NodeGroups
 from slurm_soda.policies.sharing.mechanism.device_rankings import list_rankings
 from slurm_soda.policies.sharing.mechanism.guest_rules import GuestRules
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, JobState
 
 
 class GpuOccupancy:
@@ -162,13 +162,7 @@ def jobs_on_devices(gpu_occupancy: GpuOccupancy, devices: Iterable[int]) -> list
     return sorted({row for device in devices for row in gpu_occupancy.jobs_on[device]})
 
 
-def joinable_devices(gpu_occupancy: GpuOccupancy, most: int) -> IntColumn:
+def joinable_devices(gpu_occupancy: GpuOccupancy, most: int) -> list[int]:
     """Devices with at least one running job and fewer than ``most``, that this decision has not given away."""
-    return np.array(
-        [
-            at
-            for at, jobs_on in enumerate(gpu_occupancy.jobs_on)
-            if 0 < len(jobs_on) < most and not gpu_occupancy.taken[at]
-        ],
-        dtype=np.int64,
-    )
+    taken: list[bool] = gpu_occupancy.taken.tolist()
+    return [at for at, there in enumerate(gpu_occupancy.jobs_on) if there and len(there) < most and not taken[at]]

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import (
     BOUND_CAUTION,
@@ -41,6 +43,7 @@ class InterferenceView:
         self._kinds: dict[tuple[int, int], JobKind] = {}
         self._models: dict[JobKind, tuple[Throughput | None, Footprint | None]] = {}
         self._pace: dict[int, float] = {}
+        self._held_mib: dict[int, float | None] = {}
         self._runs: list[bool] = (snapshot.jobs.state == JobState.RUNNING).tolist()
 
     def kind(self, row: int, sub_batch: int | None = None) -> JobKind | None:
@@ -107,9 +110,11 @@ class InterferenceView:
     def pace(self, row: int) -> float:
         """How many times longer a running job takes now than alone with its whole batch; infinite if nobody knows."""
         if row not in self._pace:
+            alone, jobs_on = [row], self._gpu_occupancy.jobs_on
             beside = {
-                tuple(other for other in self._gpu_occupancy.jobs_on[device] if other != row)
+                tuple(other for other in jobs_on[device] if other != row)
                 for device in self._snapshot.devices.of(row).tolist()
+                if jobs_on[device] != alone
             }
             worst = max((self.slowdown(row, others) for others in beside if others), default=1.0)
             self._pace[row] = worst * self.accumulation_slowdown(row)
@@ -179,16 +184,21 @@ class InterferenceView:
 
     def held_mib(self, row: int) -> float | None:
         """GPU memory that a running job holds; None if nobody knows."""
-        number = int(self._jobs.kind[row])
-        footprint = None if number < 0 else self.models(self._jobs.kinds[number])[1]
-        return None if footprint is None else footprint.mib(int(self._jobs.sub_batch[row]))
+        if row not in self._held_mib:
+            number = int(self._jobs.kind[row])
+            footprint = None if number < 0 else self.models(self._jobs.kinds[number])[1]
+            self._held_mib[row] = None if footprint is None else footprint.mib(int(self._jobs.sub_batch[row]))
+        return self._held_mib[row]
 
     def free_mib(self, rows: Sequence[int], devices: Sequence[int]) -> float:
         """GPU memory that these running jobs leave on the worst of these devices; infinite where nobody knows theirs."""
         least = math.inf
+        if np.isinf(self._snapshot.devices.memory_mib[list(devices)]).all():
+            return least
         for device in devices:
-            held = [self.held_mib(row) for row in self._gpu_occupancy.jobs_on[device]]
-            if any(row in self._gpu_occupancy.jobs_on[device] for row in rows):
+            there = self._gpu_occupancy.jobs_on[device]
+            if any(row in there for row in rows):
+                held = [self.held_mib(row) for row in there]
                 left = float(self._snapshot.devices.memory_mib[device]) - math.fsum(mib or 0.0 for mib in held)
                 least = min(least, left if None not in held else math.inf)
         return least

@@ -211,6 +211,16 @@ class SharingPolicy(Policy, Protocol):
 
 
 @runtime_checkable
+class SharesWherePossiblePolicy(SharingPolicy, Protocol):
+    """A policy that is meant to be used where nothing is known of pairs as well: then it is asked with plain snapshots."""
+
+    @property
+    def shares_where_possible(self) -> Literal[True]:
+        """Says so."""
+        ...
+
+
+@runtime_checkable
 class CpuJobsLastPolicy(Protocol):
     """A policy for which jobs without GPUs come last, so that it need not be asked about each of them.
 

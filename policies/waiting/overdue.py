@@ -37,9 +37,9 @@ def mark_overdue(snapshot: ClusterSnapshot, passing_limit_s: float) -> ClusterSn
     them. Where all waiting jobs have one that is above 0, the least of them counts as 0.
     """
     jobs = snapshot.jobs
-    if passing_limit_s == float("inf"):
-        return replace(snapshot, passing_limit_s=passing_limit_s)
     long = jobs.waited_s >= passing_limit_s - ROUNDING_S
+    if not (len(jobs.overdue) or long.any()):
+        return replace(snapshot, passing_limit_s=passing_limit_s)
     waits = jobs.state == JobState.PENDING
     if len(jobs.nice) and waits.any():
         long = long & (~waits | (jobs.nice <= max(int(jobs.nice[waits].min()), 0)))
@@ -75,8 +75,8 @@ def find_next_overdue_s(snapshot: ClusterSnapshot) -> float:
     if limit_s == float("inf"):
         return limit_s
     waits = jobs.state == JobState.PENDING
-    becomes_s: FloatColumn = snapshot.now_s + limit_s - jobs.waited_s[waits & ~jobs.overdue]
-    protected = find_protected(snapshot) & bool((waits & jobs.overdue).any())
-    ceases_s = jobs.start_s[protected] + find_sure_run_s(limit_s)
-    later = np.concatenate((becomes_s, ceases_s))
+    overdue = jobs.overdue if len(jobs.overdue) else np.zeros(len(jobs), dtype=np.bool_)
+    later: FloatColumn = snapshot.now_s + limit_s - jobs.waited_s[waits & ~overdue]
+    if (waits & overdue).any():
+        later = np.concatenate((later, jobs.start_s[find_protected(snapshot)] + find_sure_run_s(limit_s)))
     return float(later[later > snapshot.now_s].min(initial=np.inf))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import SharingDecision
 from slurm_soda.policies.sharing.co_runners.report import CoRunnersReport
 from slurm_soda.policies.sharing.plan import SharingPlan
-from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
 MOST_DECISIONS_KEPT = 1000
@@ -67,6 +68,8 @@ class SharingDecisionRecorder(DecisionRecorder):
     def __init__(self, policy: SharingPolicy, job_id: int) -> None:
         super().__init__(policy, job_id)
         self.jobs_per_gpu = policy.jobs_per_gpu
+        if isinstance(policy, SharesWherePossiblePolicy):
+            self.shares_where_possible: Literal[True] = True
 
 
 def record_decisions_on(policy: Policy, job_id: int) -> DecisionRecorder:

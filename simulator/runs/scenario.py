@@ -17,7 +17,7 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.shares import derive_shares
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
-from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -28,7 +28,11 @@ from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
-from slurm_soda.simulator.runs.predicted_run_times import with_estimated_run_times, with_predicted_run_times
+from slurm_soda.simulator.runs.predicted_run_times import (
+    PredictionDelays,
+    with_estimated_run_times,
+    with_predicted_run_times,
+)
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
@@ -81,12 +85,14 @@ class Scenario:
     predicted: bool = False
     """Policies are told predictions of run times; ``workload.expected_s`` is the truth, from which the time that a job ran
     follows."""
+    delays: PredictionDelays = field(default_factory=PredictionDelays)
+    """How late predictions know what they are made from."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
     sharing: SharingRules | None = None
-    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run."""
+    """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run, or let nobody share."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
 
@@ -154,7 +160,7 @@ class Scenario:
             speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
-            policy = with_predicted_run_times(policy, self.workload, self.past)
+            policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
         else:
             policy = with_estimated_run_times(policy, self.workload)
         if sharing is not None:
@@ -196,7 +202,10 @@ class Scenario:
 
     def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
         """What a policy that shares runs by; None for one that does not."""
-        if not isinstance(policy, SharingPolicy) and self.engine != SHARING_ENGINE:
+        if self.engine != SHARING_ENGINE and (
+            not isinstance(policy, SharingPolicy)
+            or (isinstance(policy, SharesWherePossiblePolicy) and self.sharing is None)
+        ):
             return None
         faults = {
             "nobody says what jobs do to each other: give --pairs FILE or --pair-slowdown X": self.sharing is None,

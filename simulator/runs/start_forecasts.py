@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from slurm_soda.policies.expected_starts.calibration import WINDOW, IntervalScor
 from slurm_soda.policies.expected_starts.forecast import StartForecast, forecast_starts
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 
 FORECAST_EVERY_S = 600.0
@@ -117,6 +117,8 @@ class SharingForecastingPolicy(ForecastingPolicy):
     def __init__(self, policy: SharingPolicy, seed: int) -> None:
         super().__init__(policy, seed)
         self.jobs_per_gpu = policy.jobs_per_gpu
+        if isinstance(policy, SharesWherePossiblePolicy):
+            self.shares_where_possible: Literal[True] = True
 
 
 def forecast_starts_of(policy: Policy, seed: int) -> ForecastingPolicy:

@@ -8,7 +8,7 @@ from slurm_soda.policies.registry.catalog import find_entry
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.whatif.answer import WhatIfAnswer
 from slurm_soda.simulator.whatif.candidate_runs import Candidate
-from slurm_soda.simulator.whatif.candidates import RESTART_S
+from slurm_soda.simulator.whatif.candidates import RESTART_S, lets_jobs_share
 from slurm_soda.simulator.whatif.gain_curve import NAMED
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 
@@ -135,6 +135,11 @@ def list_caveats(found: WhatIfAnswer, unused: Mapping[str, int], jobs_in_dump: i
         yield (
             f"{', '.join(sharing)}: what jobs do to each other on a GPU is what --pairs or --pair-slowdown says, and nobody"
             " knows yet which users will agree to share; so none is recommended (docs/sharing.md)."
+        )
+    elif found.recommended is not None and lets_jobs_share(found.recommended.choice.name):
+        yield (
+            f"No job shares a GPU in these figures of {found.recommended.label}: nobody says what jobs do to each other"
+            " there. --pairs or --pair-slowdown adds what sharing would bring, by how many users agree."
         )
     if len(found.site.workload) < jobs_in_dump:
         yield (

@@ -16,6 +16,7 @@ from slurm_soda.simulator.runs.scenario import PREDICTED
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.candidate_runs import (
     Candidate,
+    CandidateRole,
     CandidateRunner,
     WhatIfQuestion,
     candidate_of_least_jct,
@@ -83,9 +84,9 @@ def answer_question(
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = CandidateRunner(site, question, restart_s, progress)
-    rig.batch(rig.sharing()).check()  # what is missing is said before anything runs
+    rig.batch(rig.sharing(), role="sharing").check()  # what is missing is said before anything runs
     stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
-    tried = rig.run(rig.tried()) + rig.run(rig.tried(by_run_times=True), estimates=PREDICTED)
+    tried = rig.run(rig.tried(by_run_times=True), estimates=PREDICTED) + rig.run(rig.tried())
     seen = summarise_observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
@@ -96,7 +97,10 @@ def answer_question(
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
-    sharing = rig.run(rig.sharing(), role="sharing", estimates=PREDICTED)
+    sharing = [
+        _relabelled(found, f"{found.label} (jobs share GPUs)", "sharing") if _is_tried(found.label, tried) else found
+        for found in rig.run(rig.sharing(), role="sharing", estimates=PREDICTED)
+    ]
     bounds = rig.run([rig.bound()], role="bound", estimates="exact")
     if not bounds:
         raise SimulatorError(str(next(failure for failure in rig.failed if failure.policy == candidates.BOUND_POLICY)))
@@ -126,10 +130,17 @@ def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Can
     kept = list(tried)
     at = next((at for at, candidate in enumerate(kept) if candidate.label == candidates.TUNED_POLICY), None)
     if tuned is not None and at is not None and tuned.avg_jct_s * _TUNED_WORTH_IT < kept[at].avg_jct_s:
-        label = f"{tuned.label} (tuned)"
-        runs = tuple(replace(run, policy=label) for run in tuned.runs.runs)
-        kept.insert(at + 1, Candidate(label, tuned.choice, PolicyRuns(label, runs), "tuned"))
+        kept.insert(at + 1, _relabelled(tuned, f"{tuned.label} (tuned)", "tuned"))
     return kept
+
+
+def _is_tried(label: str, tried: Sequence[Candidate]) -> bool:
+    return any(candidate.label == label for candidate in tried)
+
+
+def _relabelled(found: Candidate, label: str, role: CandidateRole) -> Candidate:
+    runs = tuple(replace(run, policy=label) for run in found.runs.runs)
+    return Candidate(label, found.choice, PolicyRuns(label, runs), role)
 
 
 def _gain_lines(
@@ -140,10 +151,12 @@ def _gain_lines(
     def losers(runs: PolicyRuns) -> WorseOffJobs:
         return compare_jobs(site.workload, before_s, _jct_s(runs))
 
+    alone = {candidate.choice.name for candidate in chosen if candidate.role != "sharing"}
     lines = [
         make_gain_line(present, rig.workloads, consent, partial(rig.again, candidate), losers)
         for candidate in chosen
         for consent in (CONSENT if candidate.role == "sharing" else (None,))
+        if consent != 0.0 or candidate.choice.name not in alone  # who shares with nobody has a line already
     ]
     return tuple(line for line in lines if line is not None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from slurm_soda.policies.registry.catalog import find_entry
+from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNED_AFTER_S
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
+from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription
@@ -50,6 +53,8 @@ def make_variants(workload: Workload) -> tuple[Workload, ...]:
     return (workload,) if count == 1 else tuple(shift_within_the_second(workload, seed) for seed in range(count))
 
 
+TOLD_AFTER_S = 12.0
+"""sodad knows what is left of a job that tells its progress once it has seen 10 s of it; agents send it every 2 s."""
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
@@ -58,6 +63,8 @@ CandidateRole = Literal["slurm", "tried", "tuned", "sharing", "bound"]
 """What a candidate is tried as: Slurm by itself, a policy that could be turned on as it was asked for, the same with
 thresholds from the trace, one that shares GPUs (by users' consent), and what nobody can do. A policy may be there in
 several roles."""
+_UNBOUNDED: tuple[CandidateRole, ...] = ("slurm", "bound")
+"""Roles in which sodad bounds no wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,14 @@ class WhatIfQuestion:
     policies: tuple[str, ...] = ()
     """Policies to try besides :data:`.candidates.TRIED_POLICIES`."""
     workers: int | None = None
+    passing_limit_s: float = np.inf
+    """A job that waited so long is passed by no later one, as by sodad; Slurm by itself bounds no wait."""
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
+    tells_progress: bool = False
+    """Whether jobs tell sodad how far they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +143,27 @@ class CandidateRunner:
         asked = [
             name
             for name in (*candidates.TRIED_POLICIES, *self._question.policies)
-            if not candidates.lets_jobs_share(name)
+            if not candidates.needs_sharing(name)
         ]
         return self._named(name for name in asked if (name in candidates.POLICIES_BY_RUN_TIME) is by_run_times)
 
     def sharing(self) -> Sequence[PolicyChoice]:
-        """Policies asked for that share GPUs; they are told run times as those are that need them."""
-        return self._named(name for name in self._question.policies if candidates.lets_jobs_share(name))
+        """Policies that share GPUs, as far as somebody says what jobs do to each other there, or asks for them; they are
+        told run times as those are that need them.
+        """
+        tried = () if self._question.sharing is None else candidates.TRIED_POLICIES
+        asked = (name for name in (*tried, *self._question.policies) if candidates.lets_jobs_share(name))
+        return self._named(
+            name for name in asked if self._question.sharing is not None or candidates.needs_sharing(name)
+        )
 
     def _named(self, names: Iterable[str]) -> Sequence[PolicyChoice]:
-        least = {"min_run_s": candidates.likely_min_run_s(self._restart_s)}
-        known = [PolicyChoice(name, least if "min_run_s" in _parameters(name) else {}) for name in dict.fromkeys(names)]
+        change_s = candidates.round_to_two_digits(self.soda(self._restart_s).restart_s)
+        likely = {"min_run_s": candidates.likely_min_run_s(self._restart_s), "change_s": change_s}
+        known = [
+            PolicyChoice(name, {key: value for key, value in likely.items() if key in _parameters(name)})
+            for name in dict.fromkeys(names)
+        ]
         return candidates.with_parameters(known, self._question.parameters)
 
     def tuned(self) -> Candidate | None:
@@ -173,7 +194,7 @@ class CandidateRunner:
         """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given; but those of
         which a run fails.
         """
-        batch = self.batch(choices, estimates=estimates, costs=costs, workloads=workloads)
+        batch = self.batch(choices, role=role, estimates=estimates, costs=costs, workloads=workloads)
         found = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
         each = len(batch.scenarios)
         ran: list[Candidate] = []
@@ -190,12 +211,16 @@ class CandidateRunner:
         self,
         choices: Sequence[PolicyChoice],
         *,
+        role: CandidateRole = "tried",
         estimates: str = "none",
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
     ) -> SimulationBatch:
-        """The runs of all choices."""
+        """The runs of all choices; nobody shares but in the role of those that do."""
         costs = costs or self.soda(self._restart_s)
+        delays = PredictionDelays(
+            LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf
+        )
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
             Scenario(
@@ -205,7 +230,9 @@ class CandidateRunner:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
-                sharing=self._question.sharing,
+                delays=delays,
+                sharing=self._question.sharing if role == "sharing" else None,
+                passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,
             )
             for seed, workload in enumerate(workloads or self.workloads)
@@ -221,14 +248,17 @@ class CandidateRunner:
 
     def again(self, candidate: Candidate, workloads: Sequence[Workload]) -> Candidate | None:
         """A candidate on other workloads; None: that fails."""
-        by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
-        told = PREDICTED if by_run_time else "none"
-        found = self.run([candidate.choice], role=candidate.role, estimates=told, workloads=workloads)
+        if all(_agree_alike(one, other) for one, other in zip(workloads, self.workloads, strict=True)):
+            return candidate
+        found = self.run([candidate.choice], role=candidate.role, estimates=_told(candidate), workloads=workloads)
         return replace(found[0], label=candidate.label) if found else None
 
     def dearer(self, candidate: Candidate) -> Candidate | None:
         """The same with restarts that cost twice as much; None: that fails."""
-        return next(iter(self.run([candidate.choice], role=candidate.role, costs=self.soda(2 * self._restart_s))), None)
+        costs = self.soda(2 * self._restart_s)
+        return next(
+            iter(self.run([candidate.choice], role=candidate.role, estimates=_told(candidate), costs=costs)), None
+        )
 
 
 class _Counted:
@@ -247,6 +277,17 @@ class _Counted:
                 self._progress(before + done, self._total)
 
         return told
+
+
+def _told(candidate: Candidate) -> str:
+    """What a candidate is told about run times."""
+    by_run_time = candidate.role == "sharing" or candidate.choice.name in candidates.POLICIES_BY_RUN_TIME
+    return PREDICTED if by_run_time else "none"
+
+
+def _agree_alike(one: Workload, other: Workload) -> bool:
+    """Whether the same jobs can checkpoint and share in both."""
+    return np.array_equal(one.preemptible, other.preemptible) and np.array_equal(one.shares, other.shares)
 
 
 def _parameters(name: str) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.sharing.snapshot import SharingPolicy
+from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.simulator.runs.scenario import PolicyChoice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
@@ -24,11 +24,11 @@ PRESENT_STAND_INS: tuple[PolicyChoice, ...] = (
 """What a Slurm site may be like; the one that comes closest to what was observed stands for the present. Slurm's backfill
 keeps room, as whole nodes, for every blocked job that it looks at, of which the first ones matter; ``multifactor`` has
 Slurm's priorities as well, as far as the site is described."""
-TRIED_POLICIES = ("tiresias-las", "tiresias-gittins")
+TRIED_POLICIES = ("soda", "tiresias-las", "tiresias-gittins")
 """What could be turned on."""
 BOUND_POLICY = "srsf"
 """What somebody could do who knew how long jobs run."""
-POLICIES_BY_RUN_TIME = ("sjf", "srtf", "srsf")
+POLICIES_BY_RUN_TIME = ("soda", "sjf", "srtf", "srsf")
 """Policies that need run times: they are told what sodad would predict from the jobs that have ended so far."""
 TUNED_POLICY = "tiresias-las"
 """The policy whose thresholds are looked for in the trace."""
@@ -47,6 +47,11 @@ _QUANTILES = ((0.7,), (0.8,), (0.9,), (0.5, 0.9))
 def lets_jobs_share(name: str) -> bool:
     """Whether a policy lets jobs share GPUs."""
     return isinstance(make_policy(name), SharingPolicy)
+
+
+def needs_sharing(name: str) -> bool:
+    """Whether a policy is only tried where jobs share GPUs."""
+    return lets_jobs_share(name) and not isinstance(make_policy(name), SharesWherePossiblePolicy)
 
 
 def likely_restart_s(workload: Workload) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurm_soda.daemon.config import MODES
 from slurm_soda.daemon.store import queries
@@ -48,11 +49,20 @@ def mode(site: SiteAccess, *, as_json: bool, new: str | None) -> None:
     _print_source(document, warning)
 
 
+_DESCRIPTION = (("what it does", "summary"), ("for whom", "for_whom"), ("source", "source"))
+_LIST = "list"
+"""In place of a policy's name: all of them."""
+
+
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    listing = [CompletionItem(_LIST)] if _LIST.startswith(incomplete) else []
+    return [*listing, *POLICY.shell_complete(context, parameter, incomplete)]
+
+
 @click.command()
-@click.argument("new", metavar="[NAME]", required=False, shell_complete=POLICY.shell_complete)
-@click.option("--list", "listing", is_flag=True, help="List all policies.")
+@click.argument("word", metavar=f"[{_LIST}|NAME]", required=False, shell_complete=_complete)
 @on_site
-def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -> None:
+def policy(site: SiteAccess, *, as_json: bool, word: str | None) -> None:
     """Show, list or set the scheduling policy.
 
     The setting overrides the configuration file's `policy.name`, survives a restart of sodad, and is followed from its next
@@ -61,11 +71,10 @@ def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -
     \b
     Examples:
       sodactl policy                    show it
-      sodactl policy --list             what there is
+      sodactl policy list               what there is, and for whom
       sodactl policy tiresias-gittins   set it
     """  # noqa: D301 - click reads the control character
-    if new is not None and listing:
-        raise click.UsageError("give either a NAME to set or --list")
+    new = None if word == _LIST else word
     try:
         if new is not None:
             catalog.find_entry(new)
@@ -75,12 +84,12 @@ def policy(site: SiteAccess, *, as_json: bool, new: str | None, listing: bool) -
     document |= {"parameters": _parameters(document["value"], site), "policies": catalog.describe_policies()}
     if as_json:
         output.print_json(document)
-    elif listing:
+    elif word == _LIST:
         _draw_list(document)
     else:
         output.print_line(f"policy {document['value']}")
         _print_source(document, warning)
-        _draw_parameters(document)
+        _draw_description(document)
 
 
 def _parameters(name: str, site: SiteAccess) -> Document:
@@ -94,15 +103,18 @@ def _parameters(name: str, site: SiteAccess) -> Document:
 
 def _draw_list(document: Document) -> None:
     rows = [
-        ("*" if entry["name"] == document["value"] else "", entry["name"], entry["summary"], entry["source"])
+        ("*" if entry["name"] == document["value"] else "", entry["name"], entry["for_whom"])
         for entry in document["policies"]
     ]
-    output.print_table([Column(""), Column("policy"), Column("what it does"), Column("source")], rows)
+    output.print_table([Column(""), Column("policy"), Column("for whom")], rows)
 
 
-def _draw_parameters(document: Document) -> None:
+def _draw_description(document: Document) -> None:
     known = next((entry for entry in document["policies"] if entry["name"] == document["value"]), None)
-    if known is None or not known["parameters"]:
+    if known is None:
+        return
+    output.print_fields((title, known[key]) for title, key in _DESCRIPTION)
+    if not known["parameters"]:
         return
     output.print_line()
     rows = [

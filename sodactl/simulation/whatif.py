@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
@@ -51,6 +52,9 @@ _PATH = click.Path(path_type=Path)
     "  [default: 62, as Tiresias measured, or a tenth of the mean run time if that is less]",
 )
 @click.option(
+    "--tell-progress", is_flag=True, help="Jobs tell sodad how far they are, so that it knows what is left of them."
+)
+@click.option(
     "--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="Also try this policy; repeatable."
 )
 @click.option(
@@ -68,6 +72,15 @@ _PATH = click.Path(path_type=Path)
     type=click.IntRange(min=1),
     help="Simulate the latest N jobs of the dump.",
 )
+@click.option(
+    "--passing-limit-s",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=DEFAULT_PASSING_LIMIT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="sodad's cycle.passing_limit_s: under it a job that waited so long is passed and delayed by no later one; inf: no"
+    " bound.",
+)
 @add_agreement_options
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
 @add_slurm_options
@@ -77,9 +90,10 @@ _PATH = click.Path(path_type=Path)
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(
-    *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
-    assignments: tuple[str, ...], jobs: int, can_checkpoint: float | None, consent: float | None, seed: int | None,
-    site: Path | None, max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, tell_progress: bool,
+    policies: tuple[str, ...], assignments: tuple[str, ...], jobs: int, passing_limit_s: float,
+    can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None,
+    max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
     html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
@@ -112,7 +126,9 @@ def whatif(
     rules = build_sharing_rules(sharing, observed.cluster)
     notes = (*notes, *agreeing.notes(observed.workload), *sharing_notes(rules, observed.workload, observed.cluster))
     with progress_bar("runs") as progress:
-        question = WhatIfQuestion(restart_cost_s, given, policies, workers, rules, slurm)
+        question = WhatIfQuestion(
+            restart_cost_s, given, policies, workers, passing_limit_s, rules, slurm, tell_progress
+        )
         found = answer_question(observed, question, progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)
     if html_path is not None:

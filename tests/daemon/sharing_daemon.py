@@ -20,6 +20,11 @@ from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, Killer, settings
 from tests.daemon.sharing_slurm import SharingSlurm
 
+OWN = ("gres/gpu:2", "", "")
+"""The request of job 2 of :func:`cluster`, as it was submitted."""
+PAIR = {2: ((1,), (0, 1))}
+"""It joins job 1."""
+
 
 @dataclass
 class JoinAsTold:
@@ -71,3 +76,26 @@ def sodad(slurm: SharingSlurm, path: Path, killer: Killer | None = None, **more:
 
 def shares(daemon: Daemon) -> list[ShareRow]:
     return daemon.rows(ShareRow)
+
+
+def joined(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
+    """Job 2 is rewritten, and has not started yet."""
+    slurm, told.wanted = cluster(), dict(PAIR)
+    daemon = sodad(slurm, path)
+    daemon.run()
+    assert slurm.all[2].other_gres == "gres/sharedgpu:g0:1,gres/sharedgpu:g1:1"
+    return slurm, daemon
+
+
+def running(path: Path, told: JoinAsTold) -> tuple[SharingSlurm, Daemon]:
+    """Job 2 runs as a guest."""
+    slurm, daemon = joined(path, told)
+    slurm.advance(1)
+    daemon.run()
+    assert (slurm.all[2].state, slurm.all[2].devices) == ("RUNNING", (0, 1))
+    assert [row.phase for row in shares(daemon)] == ["started"]
+    return slurm, daemon
+
+
+def ends(daemon: Daemon) -> list[tuple[str, str]]:
+    return [(row.phase, row.end) for row in shares(daemon)]

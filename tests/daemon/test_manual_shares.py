@@ -25,11 +25,10 @@ from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon, KilledError, Killer
 from tests.daemon.records import record
-from tests.daemon.sharing_daemon import shares, sodad
+from tests.daemon.sharing_daemon import OWN, ends, shares, sodad
 from tests.daemon.sharing_slurm import SharingSlurm
 
 KIND = Hints(model="m", batch_size=8, share=True)
-OWN = ("gres/gpu:2", "", "")
 
 
 def know(store: Store) -> None:
@@ -65,10 +64,6 @@ def want(daemon: Daemon, kind: Any, hosts: tuple[int, ...] = (1,), guest: int = 
 
 def wanted(daemon: Daemon) -> list[tuple[str, str]]:
     return [(row.phase, row.why) for row in daemon.rows(ManualShareRow)]
-
-
-def ends(daemon: Daemon) -> list[tuple[str, str]]:
-    return [(row.phase, row.end) for row in shares(daemon)]
 
 
 def shared(path: Path) -> tuple[SharingSlurm, Daemon]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,8 +43,8 @@ def test_parameters_are_read() -> None:
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("lifo", {}, "there is no policy 'lifo'; choose one of: fifo, fifo-skip, "),
-    ("tiresia-las", {}, "srsf-share, soda; did you mean tiresias-las?"),
+    ("lifo", {}, "there is no policy 'lifo'; choose one of: soda, fifo, fifo-skip, "),
+    ("tiresia-las", {}, "colocation, srsf-share; did you mean tiresias-las?"),
     ("fifo", {"min_run_s": 1}, "policy fifo has no parameter 'min_run_s'; its parameters are: none"),
     ("backfill", {"estimate": "guess"}, "estimate = 'guess' is not allowed; use limit or predicted"),
     ("backfill", {"depth": 1.5}, "depth = 1.5 is not allowed; use a whole number from 0"),
@@ -85,3 +87,20 @@ def test_describe_names_every_parameter_with_its_unit() -> None:
         "thresholds_gpu_s", "within_queue", "promote_knob", "min_run_s", "packlimit"
     ]  # fmt: skip
     assert all(parameter["unit"] for entry in described.values() for parameter in entry["parameters"])
+
+
+def test_the_index_of_the_documentation_says_for_whom_each_policy_is() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "policies"
+    rows = re.findall(
+        r"^\| \[`(.+?)`\]\((.+?)\) \| (.+?) \| (.+?) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert [(name, for_whom, summary) for name, _, for_whom, summary in rows] == [
+        (entry.name, entry.for_whom, entry.summary) for entry in POLICIES
+    ]
+    for name, page, *_ in rows:
+        assert f"`{name}`" in (folder / page).read_text() or name == Path(page).stem, name
+
+
+def test_for_whom_names_a_site_and_what_it_must_know() -> None:
+    for entry in POLICIES:
+        assert re.fullmatch(r"(recommended: )?a site [^;]+; it must know [^;]+", entry.for_whom), entry.name

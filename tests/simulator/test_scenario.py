@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from slurm_soda.policies.baselines.gandiva import Gandiva
 from slurm_soda.policies.baselines.sort_key import SortKeyPolicy
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.tiresias.policy import Tiresias
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -20,6 +21,7 @@ from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.run_results import FailedRun, SimulatedRun
 from slurm_soda.simulator.runs.batch import SimulationBatch, run_batch
 from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.start_forecasts import forecast_starts_of
 from slurm_soda.simulator.workload import Workload
 
 WORKLOAD = Workload.build(
@@ -168,3 +170,14 @@ def test_jobs_are_preempted_at_once_while_that_is_free() -> None:
     assert SCENARIO.policy("srtf", {}) == SortKeyPolicy("srtf", min_run_s=0.0)
     assert dear.policy("srtf", {}) == own.policy("srtf", {}) == SortKeyPolicy("srtf", min_run_s=60.0)
     assert SCENARIO.policy("srtf", {"min_run_s": 7}) == SortKeyPolicy("srtf", min_run_s=7.0)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda policy: policy, lambda policy: forecast_starts_of(policy, 1)], ids=["", "forecast"]
+)
+def test_soda_runs_where_nobody_knows_what_jobs_do_to_each_other(wrap: Callable[[Policy], Policy]) -> None:
+    outcome = SCENARIO.run(wrap(SCENARIO.policy("soda", {})))
+    assert np.isfinite(outcome.end_s).all()
+    assert outcome.sharing is None
+    with pytest.raises(SimulatorError, match="nobody says what jobs do to each other"):
+        SCENARIO.run(SCENARIO.policy("srsf-share", {}))

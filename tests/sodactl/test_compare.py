@@ -187,7 +187,7 @@ def test_parameters_reach_those_who_have_them(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--policy", "nope"], "there is no policy 'nope'; choose one of: fifo"),
+        (["--policy", "nope"], "there is no policy 'nope'; choose one of: soda, fifo"),
         (["--policy", "fifo", "--set", "min_run_s=1"], "no parameter 'min_run_s' here; there are: none"),
         (["--set", "gandiva.min_run_s=1"], "no parameter 'min_run_s' here"),
         (["--workers", "0"], "0 is not in the range"),

@@ -118,7 +118,7 @@ def test_a_command_without_its_extra_names_it(
         (["policy", "tiresias-la"], 1, "did you mean tiresias-las?"),
         (["simulate", "--policy", "backfil"], 2, "did you mean backfill?"),
         (["compare", "--policy", "fifos"], 2, "did you mean fifo?"),
-        (["simulate", "--set", "min_runs_s=1"], 2, "did you mean min_run_s?"),
+        (["simulate", "--set", "changes_s=1"], 2, "did you mean change_s?"),
         (["simulate", "--workload", "smal"], 2, "did you mean small?"),
         (["simulate", "--csv", "-", "--json"], 2, "--csv - and --json both write to standard output"),
         (["compare", "--csv", "-"], 2, "each run has a file of its own, so name a folder"),
@@ -185,6 +185,7 @@ def test_completion_knows_commands_and_options() -> None:
     assert complete("d") == {"decide", "doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
+    assert complete("policy", "l") == {"list"}
     assert complete("policy", "tiresias") == {"tiresias-las", "tiresias-gittins"}
     assert complete("simulate", "--policy", "srsf") == {"srsf", "srsf-share"}
     assert complete("simulate", "--policy", "srsf", "--set", "") == {"min_run_s="}
@@ -223,7 +224,7 @@ def test_a_full_output_is_one_line(words: list[str]) -> None:
 
 
 def test_a_closed_output_is_no_crash() -> None:
-    words = [SODACTL, "policy", "--list", "--config", "/dev/null"]
+    words = [SODACTL, "policy", "list", "--config", "/dev/null"]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     assert "Traceback" not in done.stderr

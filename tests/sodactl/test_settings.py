@@ -55,7 +55,7 @@ def test_nobody_listens(soda: Bench) -> None:
 def test_before_the_first_start_of_sodad_the_configuration_is_shown(soda: Bench, tmp_path: Path) -> None:
     soda.config.write_text(f'mode = "advise"\n[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
     assert soda("mode").out.startswith("mode advise: ")
-    assert "tiresias-las" in soda("policy", "--list").out
+    assert "tiresias-las" in soda("policy", "list").out
     assert "none.db does not exist" in soda("policy", "fifo", status=1).err
     assert not (tmp_path / "none.db").exists()
 
@@ -65,9 +65,13 @@ def test_policy_lists_all(soda: Bench) -> None:
     document = soda("policy", "--json").document
     assert set(document) == KEYS | {"policies", "parameters"}
     assert [entry["name"] for entry in document["policies"]] == list(policy_names())
-    out = soda("policy", "--list").out
-    for name in policy_names():
-        assert name in out
+    lines = soda("policy", "list").out.splitlines()[1:]
+    listed = {line.lstrip("* ").split()[0]: line for line in lines}
+    assert list(listed) == list(policy_names())
+    assert next(iter(listed)) == "soda"
+    for entry in document["policies"]:
+        assert listed[entry["name"]].endswith(entry["for_whom"])
+    assert [name for name, line in listed.items() if line.startswith("*")] == [document["value"]]
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -84,13 +88,13 @@ def test_parameters_are_shown_as_they_are_set(soda: Bench, tmp_path: Path) -> No
         return {line.split()[0]: line.split()[1] for line in lines}
 
     soda.daemon()
+    assert values() == {"change_s": "60", "resolution": "3"}
+    tiresias = '[policy]\nname = "tiresias-las"\nparameters = {thresholds_gpu_s = [3250.5, 7200]}\n'
+    soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n{tiresias}')
     assert values() == {
-        "thresholds_gpu_s": "8000", "within_queue": "small", "promote_knob": "inf", "min_run_s": "60", "packlimit": "inf",
+        "thresholds_gpu_s": "3250.5,7200", "within_queue": "small", "promote_knob": "inf", "min_run_s": "60",
+        "packlimit": "inf",
     }  # fmt: skip
-    soda.config.write_text(
-        f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n[policy.parameters]\nthresholds_gpu_s = [3250.5, 7200]\n'
-    )
-    assert values()["thresholds_gpu_s"] == "3250.5,7200"
     for name in policy_names():
         shown = soda("policy", name).out
         assert not {"None", "False", "True", "()"} & set(shown.split()), name

@@ -146,7 +146,7 @@ def test_a_policy_is_there_once_in_each_role(whatif: WhatIf, tmp_path: Path) -> 
     assert found["present"]["role"] == "slurm"
     assert rows[-1] == ("srsf", "bound")
     assert {("fifo", "slurm"), ("fifo", "tried"), ("backfill", "slurm"), ("backfill", "tried"), ("srsf", "tried"),
-            ("tiresias-las", "tried"), ("tiresias-gittins", "tried")} < set(rows)  # fmt: skip
+            ("soda", "tried"), ("tiresias-las", "tried"), ("tiresias-gittins", "tried")} < set(rows)  # fmt: skip
     assert {row["role"] for row in found["policies"] if row["label"] == "tiresias-las (tuned)"} <= {"tuned"}
 
 
@@ -171,14 +171,15 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(tmp_path: Path) -> None:
     rows = shown.replace("\r", "").split("\n\n")[1].splitlines()
     assert rows[0].split()[:5] == ["policy", "avg", "JCT", "times", "better"]
     assert any(row.startswith("backfill (stands for the present) ") for row in rows)
-    assert len(rows) == 9
+    assert len(rows) == 10
     assert max(map(len, rows)) <= 80
 
 
 def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, tmp_path: Path) -> None:
     found = whatif("--sacct", head(tmp_path / "dump.txt", 16), "--policy", "sjf-bsbf", "--pair-slowdown", "1.01")
-    (row,) = [row for row in found["policies"] if row["role"] == "sharing"]
+    soda, row = [row for row in found["policies"] if row["role"] == "sharing"]
+    assert (soda["policy"], soda["label"]) == ("soda", "soda (jobs share GPUs)")
     assert row["policy"] == "sjf-bsbf"
     assert row["times_better"] > 1
-    assert found["recommended"]["policy"] != "sjf-bsbf"
+    assert found["recommended"]["role"] != "sharing"
     assert any("nobody knows yet which users will agree to share" in doubt for doubt in found["doubts"])

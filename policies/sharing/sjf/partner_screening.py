@@ -67,10 +67,14 @@ class PartnerScreen:
     ) -> None:
         """``bound_caution``: as in :func:`.decide_sharing`."""
         self._snapshot, self._gpu_occupancy, self._interference_view = snapshot, gpu_occupancy, interference_view
+        sharing = snapshot.sharing
+        able: list[bool] = (sharing.shares & (sharing.kind >= 0) & np.isfinite(snapshot.jobs.remaining_s)).tolist()
         by_rows: dict[tuple[int, ...], list[int]] = {}
-        for device in joinable_devices(gpu_occupancy, most).tolist():
-            by_rows.setdefault(tuple(gpu_occupancy.jobs_on[device]), []).append(device)
-        willing = {rows: devices for rows, devices in by_rows.items() if all(map(self._willing, rows))}
+        for device in joinable_devices(gpu_occupancy, most):
+            rows = gpu_occupancy.jobs_on[device]
+            if all(able[row] for row in rows):
+                by_rows.setdefault(tuple(rows), []).append(device)
+        willing = {rows: devices for rows, devices in by_rows.items() if all(map(self._keeps_pace, rows))}
         self.groups = [SharedGpuGroup(rows, tuple(devices)) for rows, devices in willing.items()]
         self._device = np.array([device for group in self.groups for device in group.devices], dtype=np.int64)
         self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
@@ -79,12 +83,9 @@ class PartnerScreen:
         self._options: dict[tuple[JobKind, int], list[SubBatchOption]] = {}
         self._may_meet: dict[tuple[JobKind, int, float], BoolColumn] = {}
 
-    def _willing(self, row: int) -> bool:
-        consent, left_s = self._interference_view.consent(row), float(self._snapshot.jobs.remaining_s[row])
-        if not consent.shares or self._interference_view.kind(row) is None or not math.isfinite(left_s):
-            return False
+    def _keeps_pace(self, row: int) -> bool:
         pace = self._interference_view.pace(row)
-        return math.isfinite(pace) and pace <= consent.max_slowdown
+        return math.isfinite(pace) and pace <= float(self._snapshot.sharing.max_slowdown[row])
 
     def _columns(self) -> None:
         """Of members of groups: ``_start`` says where each group's begin."""

@@ -1,4 +1,9 @@
-"""How long jobs would wait for GPUs of their own, if they started in order as others end."""
+"""How long jobs would wait for GPUs of their own, if they started in order as others end.
+
+This counts GPUs alone, without nodes, CPUs and memory, in a millisecond at 5 000 waiting jobs: each decision compares a
+start beside a host with a wait of about so long. :mod:`~slurm_soda.policies.expected_starts.forward_pass` places jobs on
+nodes, since people are told its starts as such, and takes a hundred times as long.
+"""
 
 from __future__ import annotations
 

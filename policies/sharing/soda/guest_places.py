@@ -12,7 +12,6 @@ changes the sum of completion times by the expectation, over what is likely of w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -99,16 +98,14 @@ class GuestPlaces:
         jobs = self._snapshot.jobs
         shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
         stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
-        running = [
-            (
-                _finite(self._interference_view.left_s(row) if row in shared else float(jobs.remaining_s[row])),
-                int(jobs.gpus[row]),
-            )
-            for row in np.flatnonzero(stays).tolist()
-        ]
-        wanted = zip(jobs.remaining_s[waiting].tolist(), jobs.gpus[waiting].tolist(), strict=True)
-        free_gpus = int(self._placing.free_capacity.now.gpus.sum())
-        return expect_waits_s(free_gpus, running, [(_finite(run_s), gpus) for run_s, gpus in wanted])
+        left_s = jobs.remaining_s.copy()
+        for row in shared:
+            left_s[row] = self._interference_view.left_s(row)
+        left_s[~np.isfinite(left_s)] = _LONG_S
+        running, wanted = (
+            list(zip(left_s[rows].tolist(), jobs.gpus[rows].tolist(), strict=True)) for rows in (stays, waiting)
+        )
+        return expect_waits_s(int(self._placing.free_capacity.now.gpus.sum()), running, wanted)
 
     def _join(self, row: int, wait_s: float, behind: float) -> bool:
         """Whether a job found hosts; ``behind``: b g_k / G of the formula."""
@@ -166,7 +163,3 @@ class GuestPlaces:
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self.sub_batches[row] = decision.chosen.sub_batch
         return True
-
-
-def _finite(time_s: float) -> float:
-    return time_s if math.isfinite(time_s) else _LONG_S

@@ -34,7 +34,7 @@ class Soda:
     """
 
     change_s: float = 60.0
-    resolution: float = 1.5
+    resolution: float = 3.0
 
     @property
     def name(self) -> str:
@@ -43,6 +43,11 @@ class Soda:
     @property
     def jobs_per_gpu(self) -> int:
         return JOBS_PER_GPU
+
+    @property
+    def shares_where_possible(self) -> Literal[True]:
+        """Where nothing is known of pairs it orders and preempts all the same."""
+        return True
 
     @property
     def cpu_jobs_last(self) -> Literal[True]:
@@ -69,7 +74,9 @@ class Soda:
         ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s, jobs.preemptible)
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
-        learned = snapshot.run_times.kind >= 0 if len(snapshot.run_times.kind) else np.isnan(jobs.remaining_s)
+        learned = np.isnan(jobs.remaining_s)
+        if len(snapshot.run_times.kind):
+            learned |= snapshot.run_times.kind >= 0
         ranks = np.where(runs & learned, ranks / self.resolution, ranks)
         service: FloatColumn = jobs.gpus * np.fmin(ranks, most_s)
         return service

@@ -14,18 +14,16 @@ _LOW_S: FloatColumn = np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO)
 
 
 def expect_remaining_s(snapshot: ClusterSnapshot, rows: IntColumn) -> FloatColumn:
-    """Run time left alone to jobs by row; shape (rows, :data:`VALUES`), ascending.
+    """Run time left alone to jobs by row; shape (rows, :data:`VALUES`), ascending, or (rows, 1) where all are points.
 
     The quantiles of what was learned for its kind, given what it has done; its ``remaining_s`` alone for a job of which that
     says all there is. O(rows x bins).
     """
-    expected, remaining_s = snapshot.run_times, snapshot.jobs.remaining_s[rows]
-    found: FloatColumn = np.repeat(remaining_s[:, None], VALUES, axis=1)
-    if not len(expected.kind):
-        return found
-    learned = np.flatnonzero(expected.kind[rows] >= 0)
+    expected, points = snapshot.run_times, snapshot.jobs.remaining_s[rows][:, None]
+    learned = np.flatnonzero(expected.kind[rows] >= 0) if len(expected.kind) else rows[:0]
     if not len(learned):
-        return found
+        return points
+    found: FloatColumn = np.repeat(points, VALUES, axis=1)
     mine = rows[learned]
     worked_s = np.minimum(np.maximum(expected.worked_s[mine], 0.0), EDGES_S[-1])
     past = np.cumsum(expected.probability, axis=1)[expected.kind[mine]]

@@ -89,6 +89,8 @@ class PairMatching:
         seated = np.isin(order, np.concatenate((self.first, self.second)))
         self.waiting = order[~seated]
         self._least = _LEAST * float(np.max(self._weight, initial=0.0))
+        self._at_rest: set[tuple[bytes, ...]] = set()
+        """Jobs of blocks among which nobody gained: whoever sits and waits as he did then need not be asked again."""
 
     def value(self, one: IntColumn, other: IntColumn) -> FloatColumn:
         """What a slot with these two is worth; they broadcast."""
@@ -167,6 +169,9 @@ class PairMatching:
         """Who waits joins somebody, or takes a place; at once wherever it gains, the largest gain first."""
         if not len(slots) or not len(waiting):
             return 0
+        seats = tuple(column.tobytes() for column in (self.first[slots], self.second[slots], self.waiting[waiting]))
+        if seats in self._at_rest:
+            return 0
         a, b, c = self.first[slots, None], self.second[slots, None], self.waiting[None, waiting]
         now = self.value(a, b) + self._idle[c]
         beside_first = self.value(a, c) + self._idle[b] - now
@@ -180,12 +185,17 @@ class PairMatching:
             else:
                 out, self.first[slot] = self.first[slot], job
             self.waiting[place] = out
+        if not moves:
+            self._at_rest.add(seats)
         self._tidy()
         return len(moves)
 
     def _exchange(self, slots: IntColumn) -> int:
         """Two slots swap members."""
         a, b = self.first[slots], self.second[slots]
+        seats = a.tobytes(), b.tobytes()
+        if seats in self._at_rest:
+            return 0
         now = self.value(a, b)
         total = now[:, None] + now[None, :]
         straight = self.value(a[:, None], a[None, :]) + self.value(b[:, None], b[None, :]) - total
@@ -199,6 +209,8 @@ class PairMatching:
                 self.second[mine], self.first[its] = self.first[its], self.second[mine]
             else:
                 self.second[mine], self.second[its] = self.second[its], self.second[mine]
+        if not moves:
+            self._at_rest.add(seats)
         self._tidy()
         return len(moves)
 

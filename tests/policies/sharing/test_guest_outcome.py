@@ -100,3 +100,15 @@ def test_nobody_joins_a_host_that_may_well_end_first(host_may_end: bool, joins: 
     assert snapshot.jobs.remaining_s[0] > 5 * snapshot.jobs.remaining_s[2]
     verdict = verdicts(Soda(change_s=10.0).decide(snapshot))[3]
     assert verdict == ("START" if joins else "WAIT")
+
+
+def test_one_value_says_of_points_what_as_many_equal_ones_say() -> None:
+    snapshot = scene([on(1, 400.0, 0), job(2, 70.0)], NodeTable.uniform(1, 1), Table(else_xi=1.1))
+    left_s = expect_remaining_s(snapshot, np.arange(2))
+    assert left_s.tolist() == [[400.0], [70.0]]
+    slowdown, terms = np.array([1.2]), GuestTerms(1.5, 2.0, 100.0, revokes=True)
+    one, many = (
+        expect_outcome(WaitingGuest(np.repeat(left_s[1], times), terms, 90.0), left_s[:1], slowdown, slowdown, 1.0)
+        for times in (1, VALUES)
+    )
+    np.testing.assert_allclose(np.stack(one), np.stack(many), rtol=1e-12)
