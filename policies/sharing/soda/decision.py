@@ -49,8 +49,8 @@ class OrderedPlaces:
         price_s = self._change_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
         if slots is not None:
-            seat_s = sum_services(service, service[waiting]).seat / self.total_gpus
-            price_s, holding = slots.price_with_guests(price_s, seat_s), slots.holding
+            place_s = sum_services(service, service[waiting]).least / self.total_gpus
+            price_s, holding = slots.price_with_guests(price_s, place_s), slots.holding
             hosted = _gpus_of(holding)
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)

@@ -7,7 +7,7 @@ what they need: the sum of S_k / G. So to preempt i gains the sum over these k o
 It costs what i must do anew, p seconds on each of its g_i GPUs: i itself ends p later, and each of the n jobs that wait ends
 g_i p / G later: p (1 + g_i n / G).
 
-A guest j that leaves with its host gives up a seat that needed no GPUs of its own: now it waits for those that go before it,
+A guest j that leaves with its host gives up a place that took no GPUs of its own: now it waits for those that go before it,
 and those behind wait for it: the sum over all that wait of min(S_j, S_k) / G.
 """
 
@@ -28,7 +28,7 @@ class ServiceSums(NamedTuple):
 
     before: FloatColumn
     """Sum of S - S_k over the waiting jobs k that go before it."""
-    seat: FloatColumn
+    least: FloatColumn
     """Sum of min(S, S_k) over all that wait."""
 
 

@@ -165,7 +165,7 @@ SERVICES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)
 def test_services_are_summed_over_those_that_wait(run: list[float], wait: list[float]) -> None:
     sums = sum_services(np.array(run), np.array(wait))
     assert sums.before == pytest.approx([sum(max(mine - other, 0.0) for other in wait) for mine in run])
-    assert sums.seat == pytest.approx([sum(min(mine, other) for other in wait) for mine in run])
+    assert sums.least == pytest.approx([sum(min(mine, other) for other in wait) for mine in run])
 
 
 def test_the_price_of_a_preemption_grows_with_its_gpus_and_with_those_that_wait() -> None:
