@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from slurm_soda.policies.policy import DEFAULT_POLICY
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.pools.routes_file import GpuLending
@@ -34,7 +35,7 @@ class _Section(BaseModel):
 class PolicySettings(_Section):
     """``[policy]``: which policy decides, with its parameters by name."""
 
-    name: str = "tiresias-las"
+    name: str = DEFAULT_POLICY
     parameters: dict[str, Any] = Field(default_factory=dict)
     bands: Literal["off", "qos", "fairshare"] = "off"
     """Classes of Slurm's own priority inside which the policy orders jobs: no job delays one of a better class."""

@@ -9,6 +9,9 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.snapshot import ClusterSnapshot
 
+DEFAULT_POLICY = "soda"
+"""What sodad decides by where nobody says, and what commands assume."""
+
 
 @runtime_checkable
 class Policy(Protocol):

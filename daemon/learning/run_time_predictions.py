@@ -29,7 +29,12 @@ from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
-from slurm_soda.policies.run_times.batch_prediction import MAX_KINDS, BatchRunTimePredictor
+from slurm_soda.policies.run_times.batch_prediction import (
+    LEARN_EVERY_S,
+    LEARNED_AFTER_S,
+    MAX_KINDS,
+    BatchRunTimePredictor,
+)
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import LearnedRunTime
 from slurm_soda.policies.run_times.prediction_sources import (
@@ -51,11 +56,8 @@ MAX_PAST_JOBS = 20_000
 """Newest ended jobs that a daemon learns from when it starts; and"""
 MAX_PAST_JOBS_PER_OWNER = 2000
 """of one owner: nobody's many jobs hide the past of others."""
-LEARN_EVERY_S = 30.0
 LATE_RECORDS_S = 3600.0
 """Accounting and agents may report an end so much later."""
-ACCOUNTING_DELAY_S = 60.0
-"""Their reports come after the end itself."""
 MAX_LEARNED_PER_STEP = 2000
 """Ended jobs learned from in one step."""
 MAX_PREDICTIONS_PER_STEP = 500
@@ -209,7 +211,7 @@ class RunTimePredictor:
         self._told = stored.already_predicted(session, [job.pk for job in live if job.pk is not None])
 
     def _learn(self, session: Session, now_s: float, gpu_types: Mapping[str, str]) -> None:
-        from_s, until_s = now_s - LATE_RECORDS_S, now_s - ACCOUNTING_DELAY_S
+        from_s, until_s = now_s - LATE_RECORDS_S, now_s - LEARNED_AFTER_S
         recent = stored.ended_keys(session, from_s, until_s, MAX_LEARNED_PER_STEP)
         fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._learned])
         runs = ended_runs_by_job(session, fresh)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.demo.job_mix.mix_jobs import JobMix
+from slurm_soda.policies.policy import DEFAULT_POLICY
 
 NODES, GPUS_PER_NODE = 2, 4
 CLUSTER_GPUS = NODES * GPUS_PER_NODE
@@ -24,7 +25,7 @@ class DemoSettings:
     jobs: int = 30
     time_scale: float = 150.0
     """Nominal seconds (those of the paper's testbed) in one real second."""
-    policy: str = "tiresias-las"
+    policy: str = DEFAULT_POLICY
     out: Path = Path("build/demo")
     keep: bool = False
     """Leave the cluster up afterwards."""
@@ -40,6 +41,8 @@ def policy_parameters(settings: DemoSettings, mix: JobMix) -> dict[str, float | 
         found["thresholds_gpu_s"] = [round(mix.threshold_gpu_s, 2)]
     if settings.policy.startswith(("tiresias", "srtf", "srsf")):
         found["min_run_s"] = MIN_RUN_S
+    if settings.policy in ("soda", "srsf-share"):
+        found["change_s"] = RESTART_S
     return found
 
 

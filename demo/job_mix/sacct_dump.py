@@ -72,6 +72,7 @@ def jobs_missing_from_dump(dump: str, jobs: Sequence[MixJobRecord]) -> list[MixJ
 def whatif_command(settings: DemoSettings, mix: JobMix) -> str:
     """The command line that predicts both runs from the dump of the stock run, with what the demo's daemon has set."""
     words = ["sodactl", "whatif", "--sacct", str(settings.out / DUMP_FILES["stock"]), f"--restart-cost-s={RESTART_S:g}"]
+    words.append("--tell-progress")
     if settings.policy not in TRIED_POLICIES:
         words.append(f"--policy={settings.policy}")
     for name, value in policy_parameters(settings, mix).items():

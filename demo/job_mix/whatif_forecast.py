@@ -26,7 +26,7 @@ def forecast_runs(path: Path, settings: DemoSettings, mix: JobMix) -> dict[str, 
     parameters = {settings.policy: policy_parameters(settings, mix)}
     found = answer_question(
         make_observed_site(dump.trace, dump.runs, cluster_from(dump)[0]),
-        WhatIfQuestion(restart_s=RESTART_S, parameters=parameters, policies=(settings.policy,)),
+        WhatIfQuestion(restart_s=RESTART_S, parameters=parameters, policies=(settings.policy,), tells_progress=True),
     )
     (soda,) = (other for other in found.others if other.role == "tried" and other.choice.name == settings.policy)
     return {"stock": _candidate_document(found.present), "soda": _candidate_document(soda)}

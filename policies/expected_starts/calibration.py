@@ -25,8 +25,9 @@ WINDOW = 500
 """Newest forecasts with a known outcome that count: sites change."""
 LEAST_OUTCOMES = 30
 """Before there are so many, forecasts are changed by"""
-FIRST_SHIFT: FloatColumn = np.array([[-1.0], [0.5], [1.5]])
-"""so much in the logarithm of the wait, about as it came out on generated workloads (``simulate --expected-starts``)."""
+FIRST_SHIFT: FloatColumn = np.array([[-0.2], [0.25], [1.15]])
+"""so much in the logarithm of the wait: the quantiles that calibration itself takes, of the first outcomes of generated
+workloads (docs/expected-starts.md)."""
 NEAREST = 100
 """Of the window, those of about as long a wait say how a forecast is changed: long ones are off by more."""
 STEP = 0.01

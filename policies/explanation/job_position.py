@@ -19,6 +19,7 @@ from slurm_soda.policies.plan import JobNote, JobVerdict
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.policy import Coda
 from slurm_soda.policies.sharing.sjf.policy import SharingSjf
+from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import JobState, JobView, UnknownNodes
 from slurm_soda.policies.tiresias.policy import Tiresias
 
@@ -83,7 +84,9 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     if note.verdict == JobVerdict.PROTECTED:
         cannot = "it did not consent to preemption, or Slurm cannot requeue it"
         often = ", or it was preempted as often as one job may be" if job.preemptions else ""
-        why = f"its minimum run time is not over{often}" if job.preemptible else cannot + often
+        dear = "to stop it costs all jobs together more than those that wait gain"
+        not_yet = dear if isinstance(policy, Soda) else "its minimum run time is not over"
+        why = f"{not_yet}{often}" if job.preemptible else cannot + often
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
     if note.behind and note.verdict in _BEHIND:
         verdict = _BEHIND[note.verdict].format(job=note.behind)
@@ -158,6 +161,13 @@ def _by_score(note: JobNote, _job: JobView, _policy: SortKeyPolicy | SharingSjf)
     return f"Jobs go by {note.score_name}, the smallest first; of this job it is {known}.", {}
 
 
+def _by_expected_service(note: JobNote, job: JobView, _policy: Soda) -> SentenceAndNumbers:
+    if not job.gpus:
+        return _WITHOUT_GPUS, {}
+    text = "Jobs go by the service that is expected until one of their kind ends, GPUs times seconds, the least first"
+    return f"{text}; of this job it is {note.score:,.0f} GPU s.", {}
+
+
 def _by_priority(note: JobNote, _job: JobView, _policy: Multifactor) -> SentenceAndNumbers:
     return f"Its priority in Slurm is {note.score:,.0f}, without ours, and the largest goes first.", {}
 
@@ -216,6 +226,7 @@ _EXPLAINERS: Mapping[type, Callable[[JobNote, JobView, Any], SentenceAndNumbers]
     Multifactor: _by_priority,
     SortKeyPolicy: _by_score,
     SharingSjf: _by_score,
+    Soda: _by_expected_service,
     Tiresias: _in_queue_and_place,
 })  # fmt: skip
 

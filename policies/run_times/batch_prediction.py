@@ -15,6 +15,8 @@ from slurm_soda.policies.run_times.remaining_time_curve import BINS
 from slurm_soda.policies.run_times.remaining_time_curve import interpolate_remaining_s as left_by_curves
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
+LEARNED_AFTER_S, LEARN_EVERY_S = 60.0, 30.0
+"""sodad learns from a job once its end is so long ago, as accounting and agents report later, and so often."""
 RENEW_RATIO = 0.1
 """A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before; and"""
 RENEW_JOBS = 10

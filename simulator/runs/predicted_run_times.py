@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,14 +23,25 @@ from slurm_soda.simulator.workload import Workload
 _LEAST_STEP_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class PredictionDelays:
+    """How late predictions know what they are made from; by default they learn at once, and no job tells its progress."""
+
+    learn_s: float = 0.0
+    """So long after a job's end its run time is learned."""
+    progress_s: float = math.inf
+    """A job that has worked for so long is known to tell truly what is left of it."""
+
+
 class PolicyWithPredictions:
     """A policy that is told predictions in place of the run times of a workload's jobs; one object serves one run.
 
     The engine's snapshots say what is truly left. From this follows how long a job has worked, and that is all that the
-    prediction is given of it. A job that is gone from the snapshot has ended, and its run time is learned.
+    prediction is given of it, unless it tells its progress. A job that is gone from the snapshot has ended, and its run time
+    is learned.
     """
 
-    def __init__(self, policy: Policy, workload: Workload, past: Workload | None) -> None:
+    def __init__(self, policy: Policy, workload: Workload, past: Workload | None, delays: PredictionDelays) -> None:
         """``past`` jobs are learned first, in the order in which they would have ended had they started at once.
 
         ``workload.expected_s`` must be the truth.
@@ -45,17 +58,26 @@ class PolicyWithPredictions:
         self._run_s, self._limit_s = workload.run_s, workload.time_limit_s
         self._kind = np.full(len(workload), -1, dtype=np.int64)
         self._present: IntColumn = np.zeros(0, dtype=np.int64)
+        self._delays = delays
+        self._ended: deque[tuple[float, int]] = deque()
+        """Jobs to be learned from: when, and their rows."""
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As the policy decides, with predictions in the place of ``remaining_s``."""
         rows = snapshot.jobs.job_id - 1
         for row in self._present[~np.isin(self._present, rows, assume_unique=True)].tolist():
+            self._ended.append((snapshot.now_s + self._delays.learn_s, row))
+        while self._ended and self._ended[0][0] <= snapshot.now_s:
+            row = self._ended.popleft()[1]
             self._forecast.ended(self._traits[row], float(self._run_s[row]))
         self._present = rows
         left_s = snapshot.jobs.remaining_s
         attained_s = np.maximum(self._run_s[rows] - left_s, 0.0)
         told_s = self._remaining_s(rows, attained_s)
         run_times = self._forecast.expected(self._kind[rows], attained_s)
+        if (tells := attained_s >= self._delays.progress_s).any():
+            told_s = np.where(tells, left_s, told_s)
+            run_times = replace(run_times, kind=np.where(tells, -1, run_times.kind))
         predicted = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s), run_times=run_times)
         if isinstance(predicted, SharingSnapshot):  # iterations would reveal the time left
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,11 +142,15 @@ def with_estimated_run_times(policy: Policy, workload: Workload) -> Policy:
     return PolicyWithEstimates(policy) if by_run_times or shares else policy
 
 
-def with_predicted_run_times(policy: Policy, workload: Workload, past: Workload | None) -> Policy:
+def with_predicted_run_times(
+    policy: Policy, workload: Workload, past: Workload | None, delays: PredictionDelays | None = None
+) -> Policy:
     """The policy, told predictions; see :class:`PolicyWithPredictions`."""
     ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
     starts_only = isinstance(policy, StartsOnlyPolicy) or (ranking is not None and not ranking.rules.preemptive)
-    return (StartsOnlyPolicyWithPredictions if starts_only else PolicyWithPredictions)(policy, workload, past)
+    return (StartsOnlyPolicyWithPredictions if starts_only else PolicyWithPredictions)(
+        policy, workload, past, delays or PredictionDelays()
+    )
 
 
 def traits_of_workload(workload: Workload) -> Sequence[SubmissionTraits]:

@@ -28,7 +28,11 @@ from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
-from slurm_soda.simulator.runs.predicted_run_times import with_estimated_run_times, with_predicted_run_times
+from slurm_soda.simulator.runs.predicted_run_times import (
+    PredictionDelays,
+    with_estimated_run_times,
+    with_predicted_run_times,
+)
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
@@ -81,6 +85,8 @@ class Scenario:
     predicted: bool = False
     """Policies are told predictions of run times; ``workload.expected_s`` is the truth, from which the time that a job ran
     follows."""
+    delays: PredictionDelays = field(default_factory=PredictionDelays)
+    """How late predictions know what they are made from."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -154,7 +160,7 @@ class Scenario:
             speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
-            policy = with_predicted_run_times(policy, self.workload, self.past)
+            policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
         else:
             policy = with_estimated_run_times(policy, self.workload)
         if sharing is not None:

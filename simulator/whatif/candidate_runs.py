@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from slurm_soda.policies.registry.catalog import find_entry
+from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNED_AFTER_S
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
+from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription
@@ -50,6 +53,8 @@ def make_variants(workload: Workload) -> tuple[Workload, ...]:
     return (workload,) if count == 1 else tuple(shift_within_the_second(workload, seed) for seed in range(count))
 
 
+TOLD_AFTER_S = 12.0
+"""sodad knows what is left of a job that tells its progress once it has seen 10 s of it; agents send it every 2 s."""
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
@@ -79,6 +84,8 @@ class WhatIfQuestion:
     """What jobs do to each other on a GPU, for policies that share; None: nobody knows."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
+    tells_progress: bool = False
+    """Whether jobs tell sodad how far they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +216,11 @@ class CandidateRunner:
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
     ) -> SimulationBatch:
-        """The runs of all choices."""
+        """The runs of all choices; nobody shares but in the role of those that do."""
         costs = costs or self.soda(self._restart_s)
+        delays = PredictionDelays(
+            LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf
+        )
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
             Scenario(
@@ -220,6 +230,7 @@ class CandidateRunner:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
+                delays=delays,
                 sharing=self._question.sharing if role == "sharing" else None,
                 passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,

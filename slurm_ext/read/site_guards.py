@@ -23,6 +23,10 @@ _OURS = {
 """By key of slurm.conf: a call of our hook, with the folder that it is installed in; or what only our own does."""
 _OUR_NAME = b"slurm-soda's"
 """Stands in a comment of each."""
+_WRONG_FLAGS = {
+    "RunInJob": "an epilog in its job's own control group cannot tell when that is empty",
+    "Serial": "a prolog that waits for a guest to go keeps the guest's epilog from running",
+}
 _MOST_BYTES = 65_536
 
 
@@ -50,6 +54,10 @@ def list_missing_guards(config: SlurmConfig) -> Iterator[MissingGuard]:
                 "machine too"
             )
             yield MissingGuard("prolog/epilog", told, remedy)
+    for flag in config.get("PrologFlags", "").split(","):
+        if flag in _WRONG_FLAGS:
+            remedy = f"take it out, or share nothing: {_WRONG_FLAGS[flag]}"
+            yield MissingGuard("prolog/epilog", f"PrologFlags has {flag}", remedy)
     if "extra_constraints" in config.get("SchedulerParameters", "").split(","):
         remedy = "take it out, or share nothing: a guest's record is in Extra"
         yield MissingGuard("Extra", "SchedulerParameters has extra_constraints", remedy)

@@ -14,6 +14,7 @@ from slurm_soda.demo.job_mix.demo_settings import DemoSettings
 from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
 from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
 from slurm_soda.demo.sharing_mix.sharing_runs import SharingDemoSettings
+from slurm_soda.policies.policy import DEFAULT_POLICY
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
 from slurm_soda.sodactl.containers.pools_demo import run_pools_demo
@@ -29,7 +30,7 @@ from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
     "--time-scale", default=150.0, show_default=True, type=click.FloatRange(1.0, 10000.0),
     help="How many times faster time passes than on the paper's testbed; smaller is slower and smoother.",
 )  # fmt: skip
-@click.option("--policy", default="tiresias-las", show_default=True, type=POLICY, metavar="NAME")
+@click.option("--policy", default=DEFAULT_POLICY, show_default=True, type=POLICY, metavar="NAME")
 @click.option("--out", default="build/demo", show_default=True, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--keep", is_flag=True, help="Keep the cluster running, for inspection.")
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
@@ -54,7 +55,7 @@ def demo(
     """The same jobs under stock Slurm and under slurm-soda.
 
     Brings a Slurm cluster of 2 nodes with 4 (emulated) GPUs each up in containers, submits one mix of jobs through sbatch
-    as three users, waits until all have completed, and does the same again with slurm-soda deciding. Takes about five
+    as three users with slurm-soda deciding, waits until all have completed, and does the same again without. Takes five
     minutes, the first time longer for the images. Writes report.json, index.html, two pictures, and a dump of
     accounting from each run, which `sodactl whatif` reads.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from slurm_soda.policies.policy import DEFAULT_POLICY
 from slurm_soda.policies.registry.catalog import policy_names
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.against_stock import STOCK, AgainstStock, compare_with_stock, make_stock_table
@@ -45,6 +46,7 @@ DEFAULT_POLICIES = (
     "gandiva",
     "tiresias-gittins",
     "tiresias-las",
+    DEFAULT_POLICY,
 )
 """What is compared if nobody says: the first one is what the others are measured against."""
 

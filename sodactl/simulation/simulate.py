@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.policy import DEFAULT_POLICY, Policy
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
@@ -30,9 +30,6 @@ _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 _STDOUT = Path("-")
-
-DEFAULT_POLICY = "tiresias-las"
-"""The policy if nobody says."""
 
 TIME_ROWS = (
     ("avg_jct_s", "average JCT"),
@@ -117,14 +114,15 @@ def simulate(
 
     \b
     Examples:
-      sodactl simulate                                          generated jobs, tiresias-las
+      sodactl simulate                                          generated jobs, soda
       sodactl simulate --trace jobs.csv --cluster 16x4 --policy srsf
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
-      sodactl simulate --trace jobs.csv --cluster 32x8 --set thresholds_gpu_s=3250,7200 --set min_run_s=0
+      sodactl simulate --trace jobs.csv --cluster 32x8 --policy tiresias-las --set thresholds_gpu_s=3250,7200
       sodactl simulate --workload soda-month --system coda      SODA's month: pools, and cores as jobs need them
       sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
       sodactl simulate --trace w.csv --profiles models --cluster 16x4 --round-s 60 --start-cost-s 30 --restart-cost-s 30
-          --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit     as Pollux' simulator counts
+          --policy tiresias-las --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit
+          as Pollux' simulator counts
       sodactl simulate --json | jq .avg_jct_s
     """  # noqa: D301 - click reads the control character
     if csv_path == _STDOUT and as_json:

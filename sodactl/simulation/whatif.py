@@ -52,6 +52,9 @@ _PATH = click.Path(path_type=Path)
     "  [default: 62, as Tiresias measured, or a tenth of the mean run time if that is less]",
 )
 @click.option(
+    "--tell-progress", is_flag=True, help="Jobs tell sodad how far they are, so that it knows what is left of them."
+)
+@click.option(
     "--policy", "policies", multiple=True, type=POLICY, metavar="NAME", help="Also try this policy; repeatable."
 )
 @click.option(
@@ -87,10 +90,11 @@ _PATH = click.Path(path_type=Path)
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def whatif(
-    *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, policies: tuple[str, ...],
-    assignments: tuple[str, ...], jobs: int, passing_limit_s: float, can_checkpoint: float | None, consent: float | None,
-    seed: int | None, site: Path | None, max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool,
-    workers: int | None, html_path: Path | None, as_json: bool,
+    *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, tell_progress: bool,
+    policies: tuple[str, ...], assignments: tuple[str, ...], jobs: int, passing_limit_s: float,
+    can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None,
+    max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
 
@@ -122,7 +126,9 @@ def whatif(
     rules = build_sharing_rules(sharing, observed.cluster)
     notes = (*notes, *agreeing.notes(observed.workload), *sharing_notes(rules, observed.workload, observed.cluster))
     with progress_bar("runs") as progress:
-        question = WhatIfQuestion(restart_cost_s, given, policies, workers, passing_limit_s, rules, slurm)
+        question = WhatIfQuestion(
+            restart_cost_s, given, policies, workers, passing_limit_s, rules, slurm, tell_progress
+        )
         found = answer_question(observed, question, progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)
     if html_path is not None:

@@ -11,7 +11,7 @@ from slurm_soda.daemon.config import DaemonConfigError, Settings, load_settings
 
 def test_every_default_is_usable() -> None:
     settings = Settings()
-    assert (settings.mode, settings.policy.name) == ("observe", "tiresias-las")
+    assert (settings.mode, settings.policy.name) == ("observe", "soda")
     assert settings.store.url == "sqlite:////var/lib/slurm-soda/soda.db"
 
 

@@ -15,7 +15,6 @@ from sqlalchemy import delete, select
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.profile_rows import value_from_row
-from slurm_soda.daemon.learning.run_time_predictions import ACCOUNTING_DELAY_S
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_co_runners
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, behind_s, observe_pairs, saves_every_s
@@ -26,6 +25,7 @@ from slurm_soda.daemon.store.progress import CoRunners, RunId
 from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow, ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
 from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.slurm_ext.client import HeldOnNode
@@ -377,7 +377,7 @@ def test_an_ended_pair_is_learned_by_the_running_daemon(slurm: FakeSlurm, daemon
     slurm.submit(2, gpus=1, work_s=1e6, devices=(0,), guest=True, **model)
     nodes.follow(120, {1: 5.0, 2: 5.0})
     nodes.close()
-    sodad.follow(40 + 2 * ACCOUNTING_DELAY_S, every_s=2.0)
+    sodad.follow(40 + 2 * LEARNED_AFTER_S, every_s=2.0)
     assert slurm.all[1].state == "COMPLETED"
     with sodad.store.read() as session:
         (value,) = [value_from_row(row) for row in stored.all_values(session, "xi_time_slicing")]

@@ -100,7 +100,8 @@ def test_a_silent_accounting_is_an_error(tmp_path: Path) -> None:
 
 
 COMMANDS = [
-    (DemoSettings(), "--set thresholds_gpu_s=21.33 --set min_run_s=4"),
+    (DemoSettings(), "--set change_s=1"),
+    (DemoSettings(policy="tiresias-las"), "--set thresholds_gpu_s=21.33 --set min_run_s=4"),
     (DemoSettings(policy="srsf"), "--policy=srsf --set min_run_s=4"),
     (DemoSettings(policy="fifo"), "--policy=fifo"),
 ]
@@ -108,7 +109,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("settings", "end"), COMMANDS)
 def test_the_next_command_has_the_daemons_settings(settings: DemoSettings, end: str) -> None:
-    start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=1 "
+    start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=1 --tell-progress "
     assert whatif_command(settings, draw_mix()) == start + end
 
 
@@ -118,7 +119,7 @@ def test_a_path_with_a_space_is_quoted() -> None:
 
 
 @pytest.mark.usefixtures("few_variants")
-@pytest.mark.parametrize("policy", ["tiresias-las", "fifo"])
+@pytest.mark.parametrize("policy", ["soda", "tiresias-las", "fifo"])
 def test_the_forecast_is_what_the_command_says(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings, mix = DemoSettings(policy=policy, out=tmp_path), draw_mix()
     (tmp_path / DUMP_FILES["stock"]).write_text("\n".join(STOCK.read_text().splitlines()[:16]))

@@ -30,7 +30,8 @@ def test_the_daemon_accepts_the_configuration(policy: str, tmp_path: Path) -> No
 
 
 def test_thresholds_shrink_with_time() -> None:
-    text = daemon_configuration(DemoSettings(time_scale=100), draw_mix(1, time_scale=100))
+    tiresias = DemoSettings(policy="tiresias-las", time_scale=100)
+    text = daemon_configuration(tiresias, draw_mix(1, time_scale=100))
     assert tomllib.loads(text)["policy"]["parameters"]["thresholds_gpu_s"] == [32.0]
 
 

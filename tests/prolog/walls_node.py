@@ -73,6 +73,8 @@ def make_node(tmp_path: Path, after_s: tuple[int, int, int] = (0, 1, 2)) -> Node
     changes = {
         "shares=/run/slurm-soda-node/shares": f"shares={shares}",
         "share_cgroups=/sys/fs/cgroup": f"share_cgroups={groups}",
+        "share_own_groups=/proc/self/cgroup": f"share_own_groups={tmp_path}/own-groups",
+        "[ ! -e /etc/slurm-soda/sharing.conf ] || share_mps": f"[ ! -e {tmp_path}/sharing.conf ] || share_mps",
         "share_tools=/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin": f"share_tools={tools}",
         "share_begun + kill_wait_s + 10": f"share_begun + {until_s}",
         "share_begun + kill_wait_s + 15": f"share_begun + {dead_s}",

@@ -13,8 +13,10 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.predicted_run_times import (
     PolicyWithPredictions,
+    PredictionDelays,
     StartsOnlyPolicyWithPredictions,
     traits_of_workload,
     with_predicted_run_times,
@@ -117,6 +119,31 @@ def test_nobody_is_told_of_what_has_not_happened() -> None:
         told.append([one for one in watched.told if one[0] < 35_000.0])
     np.testing.assert_allclose(*(np.array(one) for one in told), rtol=1e-9)
     assert len(told[0]) > 100
+
+
+def watch(jobs: Workload, delays: PredictionDelays) -> tuple[Watched, SimulationOutcome]:
+    watched = Watched()
+    scenario = Scenario(with_estimates(jobs, "predicted"), parse_cluster("1x2"), predicted=True, delays=delays)
+    return watched, scenario.run(watched)
+
+
+def test_predictions_learn_as_late_as_is_said() -> None:
+    """The policy does not go by them, so all that differs is what it is told: first when the first job was learned from."""
+    jobs = workload(9, 40)
+    at_once, late, never = (watch(jobs, PredictionDelays(learn_s))[0].told for learn_s in (0.0, 7200.0, 1e12))
+    first_s, later_s = (
+        next(one[0] for one, other in zip(told, never, strict=True) if one[2] != other[2] and one[2] == one[2])
+        for told in (at_once, late)
+    )
+    assert later_s >= first_s + 7200.0
+
+
+def test_who_tells_its_progress_is_known_once_it_has_worked_for_long_enough() -> None:
+    watched, outcome = watch(workload(9, 40), PredictionDelays(progress_s=500.0))
+    long_ago = [one for one in watched.told if one[0] >= outcome.first_start_s[one[1] - 1] + 500.0]
+    assert len(long_ago) > 20
+    for now_s, job_id, left_s in long_ago:
+        assert left_s == pytest.approx(float(outcome.end_s[job_id - 1]) - now_s)
 
 
 def test_a_time_limit_bounds_what_is_told() -> None:

@@ -24,6 +24,7 @@ LONG_FIRST = (
     "cores",
     "consent",
     "walls",
+    "newcomers",
     "silent_slurm",
     "sharing",
     "parting",

@@ -74,5 +74,5 @@ def test_the_dumps_are_what_whatif_reads(told: tuple[dict[str, Any], Path, list[
         assert len(run["per_job"]) == JOBS
         assert jct_s == pytest.approx({str(job["job_id"]): job["jct_s"] for job in run["per_job"]})
     assert not [line for line in said if "no prediction" in line]
-    assert report["predicted"]["soda"]["policy"] == "tiresias-las"
+    assert report["predicted"]["soda"]["policy"] == "soda"
     assert all(report["predicted"][phase]["avg_jct_s"] > 0 for phase in DUMP_FILES)

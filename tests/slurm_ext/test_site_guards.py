@@ -40,6 +40,13 @@ def test_nobody_is_a_guest_where_somebody_else_reads_extra(tmp_path: Path) -> No
     assert told.startswith("Extra: nobody can be one now: SchedulerParameters has extra_constraints: take it out")
 
 
+@pytest.mark.parametrize("flag", ["RunInJob", "Serial"])
+def test_nobody_is_a_guest_where_hooks_run_in_their_job_or_one_by_one(tmp_path: Path, flag: str) -> None:
+    assert not missing(tmp_path, PrologFlags="Alloc,Contain")
+    (told,) = missing(tmp_path, PrologFlags=f"Alloc,Contain,{flag}")
+    assert told.startswith(f"prolog/epilog: nobody can be one now: PrologFlags has {flag}: take it out")
+
+
 CALL = "/opt/slurm-soda/libexec/prolog"
 CALLED = {
     "as the last command": f"#!/bin/sh\nexec {CALL}\n",

@@ -48,6 +48,7 @@ def reasons(soda: Bench, job_id: int = 7) -> str:
 
 
 def test_why_it_waits(site: Bench) -> None:
+    site.config.write_text(site.config.read_text() + '[policy]\nname = "tiresias-las"\n')
     document = site("explain", "7", "--json").document
     assert set(document) == KEYS
     assert set(document["job"]) == JOB_KEYS

@@ -118,7 +118,7 @@ def test_a_command_without_its_extra_names_it(
         (["policy", "tiresias-la"], 1, "did you mean tiresias-las?"),
         (["simulate", "--policy", "backfil"], 2, "did you mean backfill?"),
         (["compare", "--policy", "fifos"], 2, "did you mean fifo?"),
-        (["simulate", "--set", "min_runs_s=1"], 2, "did you mean min_run_s?"),
+        (["simulate", "--set", "changes_s=1"], 2, "did you mean change_s?"),
         (["simulate", "--workload", "smal"], 2, "did you mean small?"),
         (["simulate", "--csv", "-", "--json"], 2, "--csv - and --json both write to standard output"),
         (["compare", "--csv", "-"], 2, "each run has a file of its own, so name a folder"),

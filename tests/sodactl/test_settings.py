@@ -88,13 +88,13 @@ def test_parameters_are_shown_as_they_are_set(soda: Bench, tmp_path: Path) -> No
         return {line.split()[0]: line.split()[1] for line in lines}
 
     soda.daemon()
+    assert values() == {"change_s": "60", "resolution": "3"}
+    tiresias = '[policy]\nname = "tiresias-las"\nparameters = {thresholds_gpu_s = [3250.5, 7200]}\n'
+    soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n{tiresias}')
     assert values() == {
-        "thresholds_gpu_s": "8000", "within_queue": "small", "promote_knob": "inf", "min_run_s": "60", "packlimit": "inf",
+        "thresholds_gpu_s": "3250.5,7200", "within_queue": "small", "promote_knob": "inf", "min_run_s": "60",
+        "packlimit": "inf",
     }  # fmt: skip
-    soda.config.write_text(
-        f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n[policy.parameters]\nthresholds_gpu_s = [3250.5, 7200]\n'
-    )
-    assert values()["thresholds_gpu_s"] == "3250.5,7200"
     for name in policy_names():
         shown = soda("policy", name).out
         assert not {"None", "False", "True", "()"} & set(shown.split()), name

@@ -84,7 +84,7 @@ def site(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Site:
     store.close()
     (tmp_path / "soda.toml").write_text(
         f'state_dir = "{tmp_path}"\nwake_path = "{tmp_path}/wake"\n[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n'
-        '[sharing]\npartitions = ["main"]\n'
+        '[policy]\nname = "tiresias-las"\n[sharing]\npartitions = ["main"]\n'
     )
     slurm = SharingSlurm(FakeClock())
     slurm.submit(1, gpus=4, work_s=2000.0, hints=replace(KIND, iterations=2000))

@@ -68,7 +68,7 @@ def test_csv_goes_to_standard_output(
 def test_without_arguments_it_simulates_generated_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("tiresias-las: 400 jobs of small, seed 1 on cluster 16x4 (64 GPUs)\n")
+    assert out.startswith("soda: 400 jobs of small, seed 1 on cluster 16x4 (64 GPUs)\n")
     assert "average JCT" in out
     assert err == ""
 
@@ -140,10 +140,10 @@ def test_parameters_are_set(simulate: Simulate, trace: Path) -> None:
         (["--workload", "nope"], 2, "there is no workload 'nope'; choose one of: small"),
         (["--trace", "{trace}", "--format", "nope"], 2, "there is no format 'nope'; choose one of: tiresias"),
         (["--set", "min_run_s"], 2, "write KEY=VALUE"),
-        (["--set", "min_runs_s=1"], 2, "no parameter 'min_runs_s' here; there are: thresholds_gpu_s"),
-        (["--set", "min_run_s=-1"], 2, "min_run_s = -1 is not allowed; use a number from 0"),
-        (["--set", "min_run_s=soon"], 2, "min_run_s = 'soon' is not allowed"),
-        (["--set", "srsf.min_run_s=1"], 2, "policy 'srsf' does not take part; tiresias-las do"),
+        (["--set", "changes_s=1"], 2, "no parameter 'changes_s' here; there are: change_s"),
+        (["--policy", "tiresias-las", "--set", "min_run_s=-1"], 2, "min_run_s = -1 is not allowed; use a number from 0"),
+        (["--set", "change_s=soon"], 2, "change_s = 'soon' is not allowed"),
+        (["--set", "srsf.min_run_s=1"], 2, "policy 'srsf' does not take part; soda do"),
         (["--start-cost-s", "-1"], 2, "-1.0 is not in the range"),
         (["--trace", "{trace}", "--cluster", "1x1"], 1, ":3: job '2' is larger than the cluster 1x1: it needs 2 GPUs"),
         (["--trace", "{trace}", "--cluster", "1x2", "--csv", "{trace}/x"], 1, "cannot be written: "),

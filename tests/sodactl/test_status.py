@@ -39,7 +39,7 @@ def test_a_live_daemon(soda: Bench) -> None:
         "alive": True, "state": "running", "epoch": 1, "host": "ctl", "pid": 4242, "version": "0.1.0",
         "started_s": NOW_S - 500, "heartbeat_age_s": 1.0,
     }  # fmt: skip
-    assert (document["mode"], document["policy"]) == ("observe", "tiresias-las")
+    assert (document["mode"], document["policy"]) == ("observe", "soda")
     assert document["jobs"] == {
         "states": {"PENDING": 2, "RUNNING": 1},
         "queues": {"1": {"PENDING": 1, "RUNNING": 1}, "2": {"PENDING": 1}},

@@ -26,7 +26,7 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColum
 SCORE_NAME = "rank_gpu_s"
 _AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
 """Ranks change with what jobs have run: the decision is made again once the youngest has run so much longer, and not sooner
-than that."""
+than that, or than a preemption takes if that is less."""
 
 
 class OrderedPlaces:
@@ -82,7 +82,8 @@ class OrderedPlaces:
         running: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0)
         if not len(self.waiting()) or not running.any():
             return math.inf
-        return self._snapshot.now_s + max(_AGAIN_S, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+        again_s = min(self._change_s, _AGAIN_S) or _AGAIN_S
+        return self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
 
 
 class SharingRound:

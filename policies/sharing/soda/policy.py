@@ -74,7 +74,9 @@ class Soda:
         ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s, jobs.preemptible)
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
-        learned = snapshot.run_times.kind >= 0 if len(snapshot.run_times.kind) else np.isnan(jobs.remaining_s)
+        learned = np.isnan(jobs.remaining_s)
+        if len(snapshot.run_times.kind):
+            learned |= snapshot.run_times.kind >= 0
         ranks = np.where(runs & learned, ranks / self.resolution, ranks)
         service: FloatColumn = jobs.gpus * np.fmin(ranks, most_s)
         return service

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
+from slurm_soda.policies.run_times.remaining_time_curve import BINS
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
@@ -103,6 +105,16 @@ def test_without_single_gpus_it_orders_and_preempts_all_the_same() -> None:
     plan = SODA.decide(cluster(jobs, NodeTable.uniform(1, 1)))
     assert set(preempted(plan)) == {1}
     assert plan.facts["sharing_known"] == 0.0
+
+
+@pytest.mark.parametrize("left_s", [np.nan, 700.0])
+def test_a_learner_that_learned_nothing_is_none_at_all(left_s: float) -> None:
+    """As in a sodad that was just installed: jobs have no kind, and maybe a word of their own on what is left."""
+    jobs = [running(1, (0, 1), start_s=-500.0, remaining_s=left_s), waiting(2, remaining_s=left_s)]
+    bare = cluster(jobs, NodeTable.uniform(1, 1))
+    nothing = ExpectedRunTimes(np.zeros((0, BINS)), np.full(2, -1), np.array([500.0, 0.0]))
+    scores = [SODA.decide(one).notes.score for one in (bare, replace(bare, run_times=nothing))]
+    np.testing.assert_array_equal(*scores)
 
 
 SERVICES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)

@@ -77,6 +77,7 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"config": {"PrologEpilogTimeout": "49"}}, "prolog time limit", "fail", "PrologEpilogTimeout=50"),
     ({"config": {"SchedulerParameters": "x,extra_constraints"}}, "Extra", "fail", "take it out"),
     ({"config": {"ConstrainDevices": "no"}}, "device access", "warn", "ConstrainDevices=yes"),
+    ({"config": {"PrologFlags": "Alloc,Contain,RunInJob"}}, "prolog/epilog", "fail", "take it out"),
     ({"config": {"Prolog[0]": "(null)"}}, "prolog/epilog", "fail", "set Prolog="),
     ({"config": {"Epilog[0]": "(null)"}}, "prolog/epilog", "fail", "set Epilog="),
     ({"config": {"JobSubmitPlugins": "(null)"}}, "guard", "fail", "docs/site-lua.md"),
