@@ -43,7 +43,7 @@ class SharedSlots:
         return found
 
     def price_with_guests(self, price_s: FloatColumn, place_s: FloatColumn) -> FloatColumn:
-        """By row, of jobs that would be preempted: a host's price is that of all who leave with it, and what their places spared."""
+        """By row, of jobs that would be preempted: a host's price is that of all who leave, and what their places spared."""
         found = price_s.copy()
         for host, mine in self.guests.items():
             found[host] += float((price_s[mine] + place_s[mine]).sum())
