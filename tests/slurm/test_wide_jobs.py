@@ -14,11 +14,14 @@ from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
 
-DEFAULT_POLICY = """
+IN_ORDER_OF_ARRIVAL = """
 mode = "{mode}"
 [cycle]
 interval_s = 1
+[policy]
+name = "tiresias-las"
 """
+"""As long as nobody has run: nothing but Slurm's own reservation keeps the others behind the wide job."""
 WHOLE_NODE = {
     "gpus, consent": ("--gres=gpu:4", "--soda-checkpoint=TERM"),
     "gpus": ("--gres=gpu:4",),
@@ -41,7 +44,7 @@ def submit(site: DaemonSite, asks: tuple[str, ...], seconds: float, *, nodes: in
 
 def wide_job_waits_s(site: DaemonSite, mode: str, asks: tuple[str, ...], run_s: float) -> float:
     """One node becomes free after half the time that the other takes, and there is always a job that would fit on it."""
-    site.start(DEFAULT_POLICY.format(mode=mode))
+    site.start(IN_ORDER_OF_ARRIVAL.format(mode=mode))
     running = [submit(site, asks, run_s / 2), submit(site, asks, run_s)]
     site.wait_running(running)
     wide = submit(site, asks, 2, nodes=2)
