@@ -114,8 +114,6 @@ class CycleRunner:
         with watch("decide"):
             snapshot = observer.snapshot(state, slurm_state, self.settings, watch, asks=asks, acts=acts)
             plan = None if effective.mode == "observe" else pipeline_of(effective.policy).decide(snapshot)
-            if plan is not None:
-                _debug_dump(self.settings, snapshot, plan, effective.policy)
             cpu_proposals = [] if plan is None else state.cpu_fits.conclude(plan, slurm_state, state.job_cache)
         with watch("act"):
             result = actor.prepare(state, slurm_state, snapshot, plan, cpu_proposals, acts=acts)
@@ -146,19 +144,3 @@ class CycleRunner:
         lifts = self._stale_lifts.take_back() if self._mode == "enforce" else ""
         self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy, consequence=lifts)
         return CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=at.now_s + self.settings.cycle.retry_s)
-
-
-def _debug_dump(settings, snapshot, plan, policy):
-    import json
-    import time
-    import numpy as np
-    j = snapshot.jobs
-    service = policy._service(snapshot)
-    pos = {int(a): int(b) for a, b in zip(plan.notes.job_id, plan.notes.verdict)}
-    rows = []
-    for r in range(len(j.job_id)):
-        k = int(snapshot.run_times.kind[r]) if len(snapshot.run_times.kind) else -1
-        w = float(snapshot.run_times.worked_s[r]) if len(snapshot.run_times.kind) else -1
-        rows.append([int(j.job_id[r]), int(j.state[r]), int(j.gpus[r]), round(float(j.executed_s[r]), 2), round(float(j.remaining_s[r]), 2), k, round(w, 2), round(float(service[r]), 2), pos.get(int(j.job_id[r]), -1), bool(j.preemptible[r]), bool(j.may_start[r]) if len(j.may_start) else True, [int(x) for x in j.alloc_node[j.alloc_start[r]:j.alloc_start[r+1]]], int(j.site_factor[r]), int(j.priority[r])])
-    with open(str(settings.state_dir) + "/debug.jsonl", "a") as f:
-        f.write(json.dumps({"now": snapshot.now_s, "t": time.time(), "type": type(snapshot).__name__, "jobs": rows, "free": snapshot.nodes.gpus_free.tolist(), "starts": plan.starts.tolist(), "preempts": [[p.job_id, list(p.for_jobs)] for p in plan.preempts], "places": [int(x) for x in plan.places]}) + "\n")

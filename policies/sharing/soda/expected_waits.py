@@ -38,7 +38,9 @@ def expect_waits_s(
     """
     draws = DRAWS if max(left_s.shape[1], work_s.shape[1]) > 1 else 1
     found = [
-        _waits_s(free_gpus, list(zip(_draw(left_s, draw, 0), gpus, strict=True)), _draw(work_s, draw, len(gpus)), wanted)
+        _waits_s(
+            free_gpus, list(zip(_draw(left_s, draw, 0), gpus, strict=True)), _draw(work_s, draw, len(gpus)), wanted
+        )
         for draw in range(draws)
     ]
     return np.asarray(np.mean(found, axis=0))

@@ -5,9 +5,13 @@ at e_k and h at e_h (Equations 18 and 19 of SJF-BSBF, with what a guest loses wh
 :mod:`slurm_soda.policies.sharing.arithmetic.revocation`). With n jobs waiting, b of them behind k, and G GPUs, to join
 changes the sum of completion times by the expectation, over what is likely of w_k and w_h, of
 
-- what k gains itself: t_k + w_k - e_k (if it loses its seat with h's end it waits on, until t_k at the least);
+- what k gains itself: t_k + w_k - e_k (if its host ends first it waits on, until t_k at the least: its place is revoked,
+  or it makes way for those before it);
 - what those behind k gain, as so much of its work needs no GPUs of its own: b g_k / G x (work done beside h);
-- what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h).
+- what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h), as if no others were beside h, since k may
+  stay on when they leave;
+- what the a jobs before k lose, if k cannot be preempted and keeps the GPUs once its host has ended: a g_k / G x (the
+  time that it has them before its turn).
 """
 
 from __future__ import annotations
@@ -56,12 +60,11 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
-        total_gpus: int,
         ranks_s: FloatColumn,
     ) -> None:
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
-        self._total_gpus, self._ranks_s = total_gpus, ranks_s
+        self._ranks_s, self._total_gpus = ranks_s, max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
