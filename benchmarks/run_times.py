@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks.evaluate.cells import FAMILIES
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.spreads import SPREAD_RATIO, SPREAD_RATIOS, Spreads
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.generators.registry import generate_workload
 from slurm_soda.simulator.runs.predicted_run_times import traits_of_workload
@@ -102,11 +103,13 @@ class Foresight(NamedTuple):
     """Half of the predictions were off by less."""
 
 
-LEARNERS: dict[str, tuple[FloatColumn, bool]] = {
-    "one bin a job": (np.eye(BINS), False),
-    "one bin a job, time limits": (np.eye(BINS), True),
-    "close bins too": (SPREAD, False),
-    "close bins too, time limits": (SPREAD, True),
+LEARNERS: dict[str, tuple[tuple[float, ...], bool]] = {
+    "one bin a job": ((1.0,), False),
+    "one bin a job, time limits": ((1.0,), True),
+    "close bins too": ((SPREAD_RATIO,), False),
+    "close bins too, time limits": ((SPREAD_RATIO,), True),
+    "learned widths": (SPREAD_RATIOS, False),
+    "learned widths, time limits": (SPREAD_RATIOS, True),
 }
 """How a job that ended makes bins likely, and whether time limits tell jobs apart; the last one is the product's."""
 
@@ -116,16 +119,16 @@ def foresee(workloads: Sequence[Workload]) -> list[Foresight]:
     actual = np.maximum(np.concatenate([workload.run_s for workload in workloads]), 1.0)
     uniform = np.full(BINS, 1.0 / BINS)
     found = [_foresight("uniform in the logarithm", [(uniform, RemainingTimeCurve.of(uniform))] * len(actual), actual)]
-    for name, (spread, limits) in LEARNERS.items():
-        expected = [each for workload in workloads for each in _expectations(workload, spread, limits)]
+    for name, (ratios, limits) in LEARNERS.items():
+        expected = [each for workload in workloads for each in _expectations(workload, Spreads(ratios), limits)]
         found.append(_foresight(name, expected, actual))
     return found
 
 
 def _expectations(
-    workload: Workload, spread: FloatColumn, limits: bool
+    workload: Workload, spreads: Spreads, limits: bool
 ) -> Iterator[tuple[FloatColumn, RemainingTimeCurve]]:
-    learner, traits = RunTimeLearner(spread), traits_of_workload(workload)
+    learner, traits = RunTimeLearner(spreads), traits_of_workload(workload)
     if not limits:
         traits = [replace(each, limit_s=math.inf) for each in traits]
     for row, ended in _submissions(workload):
