@@ -1,11 +1,11 @@
-"""Learning run times from jobs that ended, one at a time: a decaying histogram for each group, the general ones behind
-the special ones.
+"""Learning run times from jobs that ended, one at a time, and from those that run: a decaying histogram for each group, the
+general ones behind the special ones.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,11 @@ class RunTimeLearner:
     So **no range of run times becomes more or less likely by more than 1 / n**,
     and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and ``1/2 + 1/n`` of what it was.
 
+    Jobs that run do not change that. In a group of several owners ``L`` and ``W`` are what owners' own jobs say, ended or
+    running, and owners count there once a job of theirs ended. In a group of one owner his running jobs move what is
+    no longer possible to them to where his own jobs say, which is a Markov kernel (:func:`.outlive`): it shrinks each
+    move of what is behind or leaves it as it is.
+
     He also chooses which models and time limits his jobs have, and so in which groups he is. One that speaks only because
     he is the last owner that was missing tells what the others in it ran: that may be far from what the group behind
     says, but his own part of it is again at most ``1 / k``.
@@ -95,27 +100,44 @@ class RunTimeLearner:
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
         owner, at = traits.owner, int(find_bins(np.array([run_s]))[0])
+        groups = list_groups(traits)
+        prior, foreseen = UNIFORM_PRIOR_JOBS, np.full(len(self._spreads.prior), 1.0 / BINS)
+        for group, histogram in self._of_owner(owner, groups):
+            foreseen = histogram.foresee(at, foreseen, prior, self._spreads)
+            prior = PRIOR_JOBS if histogram.jobs else prior
+            histogram.add(at, foreseen, self._spreads)
+            if (common := group._replace(owner=None)) in groups:
+                histogram.heard_by = self._common.setdefault(common, OwnersMean())
+                histogram.heard_by.update(owner, histogram)
+        self._bound_groups()
+        self.learnt += 1
+
+    def begin(self, traits: SubmissionTraits) -> list[tuple[Histogram, int]]:
+        """Where a job that begins to run will count, and how many jobs have ended there: for :meth:`move`."""
+        found = self._of_owner(traits.owner, list_groups(traits))
+        self._bound_groups()
+        return [(histogram, histogram.jobs) for _, histogram in found]
+
+    def move(self, owner: str, counts: Iterable[tuple[Histogram, int]], before: int, now: int) -> None:
+        """A job of this owner that had reached one bin has reached another, and has not ended; 0 for none."""
+        for histogram, since in counts:
+            histogram.move(before, now, since)
+            if histogram.heard_by is not None:
+                histogram.heard_by.note_change(owner)
+
+    def _of_owner(self, owner: str, groups: Sequence[JobGroup]) -> list[tuple[JobGroup, Histogram]]:
+        """The groups of one owner, the last ones to be forgotten from now on."""
         own: OrderedDict[JobGroup, Histogram] = self._groups.pop(owner, OrderedDict())
         self._groups[owner] = own
         self._count -= len(own)
-        groups = list_groups(traits)
-        widths, prior = self._spreads.prior, UNIFORM_PRIOR_JOBS
-        foreseen = np.full(len(widths), 1.0 / BINS)
+        widths = self._spreads.prior
         for group in groups:
-            if group.owner is None:
-                continue
-            histogram = own.setdefault(group, Histogram(widths))
-            own.move_to_end(group)
-            foreseen = histogram.foresee(at, foreseen, prior, self._spreads)
-            prior = PRIOR_JOBS if histogram.jobs else prior
-            widths = histogram.widths
-            histogram.add(at, foreseen, 0.5 ** (1.0 / _half_life(group)), self._spreads)
-            if (common := group._replace(owner=None)) in groups:
-                self._common.setdefault(common, OwnersMean()).update(owner, histogram)
+            if group.owner is not None:
+                histogram = own.setdefault(group, Histogram(0.5 ** (1.0 / _half_life(group)), widths))
+                own.move_to_end(group)
+                widths = histogram.widths
         self._count += len(own)
-        while self._count > MAX_GROUPS:
-            self._forget_one_group()
-        self.learnt += 1
+        return [(group, own[group]) for group in groups if group.owner is not None]
 
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
         """What jobs of these traits may be expected to run for; also where nothing was learned yet."""
@@ -132,10 +154,10 @@ class RunTimeLearner:
             said = own.get(group) if group.owner is not None else self._others(group, traits.owner)
             if said is None:
                 continue
-            weights, total = said.weights(self._spreads), said.total
             prior = UNIFORM_PRIOR_JOBS if heard is None else PRIOR_JOBS
-            probability = (weights + prior * probability) / (total + prior)
-            closest, heard = group, said
+            probability = said.with_prior(prior, probability, self._spreads)
+            if said.jobs:
+                closest, heard = group, said
         return probability, closest, 0 if heard is None else heard.jobs
 
     def _others(self, group: JobGroup, owner: str) -> OwnersMean | None:
@@ -143,22 +165,18 @@ class RunTimeLearner:
         common = self._common.get(group)
         return None if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS else common
 
-    def _forget_one_group(self) -> None:
-        owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
-        group, _ = self._groups[owner].popitem(last=False)
-        self._leave_common(group, owner)
-        self._count -= 1
-        if not self._groups[owner]:
-            del self._groups[owner]
-
-    def _leave_common(self, group: JobGroup, owner: str) -> None:
-        """Take an owner's group out of the one of several owners that it is part of."""
-        key = group._replace(owner=None)
-        common = self._common.get(key)
-        if common is not None:
-            common.remove(owner)
-            if not common.owners:
-                del self._common[key]
+    def _bound_groups(self) -> None:
+        while self._count > MAX_GROUPS:
+            owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
+            group, histogram = self._groups[owner].popitem(last=False)
+            self._count -= 1
+            if not self._groups[owner]:
+                del self._groups[owner]
+            if histogram.heard_by is not None:
+                histogram.heard_by.remove(owner)
+                if not histogram.heard_by.owners:
+                    del self._common[group._replace(owner=None)]
+                histogram.heard_by = None
 
 
 def _half_life(group: JobGroup) -> float:
