@@ -90,8 +90,8 @@ class PolicyWithPredictions:
         return self._decide_again_when_known(predicted, decide_again_in_time(predicted, plan), attained_s)
 
     def _decide_again_when_known(self, snapshot: ClusterSnapshot, plan: Plan, attained_s: FloatColumn) -> Plan:
-        """The plan, to be made anew when more becomes known while GPU jobs wait: the run time of an ended job, or what is left
-        of one that runs.
+        """The plan, to be made anew when more becomes known while GPU jobs wait: the run time of a job that ended, or what
+        is left of one that runs.
         """
         runs, waits = _split_gpu_jobs(snapshot, plan)
         if not waits.any():
