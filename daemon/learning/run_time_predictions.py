@@ -153,7 +153,7 @@ class RunTimePredictor:
         else:
             left_s = np.full(len(ids), np.nan)
         by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
-        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
+        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s, now_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None and told is None and not attained_s[at]:  # all of it lies ahead
