@@ -24,7 +24,7 @@ from slurm_soda.policies.snapshot import JobState, NodeTable
 from slurm_soda.policies.waiting.bounded import decide_bounded
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S, mark_overdue
 from tests.policies.cases import NOW_S
-from tests.policies.sharing.scenes import scene
+from tests.policies.sharing.scenes import Table, scene
 from tests.policies.sharing.test_sharing_properties import MODELS, tables
 from tests.sampling import examples
 
@@ -110,6 +110,13 @@ def _with_learned(draw: st.DrawFn, snapshot: SharingSnapshot) -> SharingSnapshot
     return replace(snapshot, run_times=ExpectedRunTimes(likely / likely.sum(axis=1, keepdims=True), kind, worked_s))
 
 
+def where_sharing_pays(snapshot: SharingSnapshot) -> SharingSnapshot:
+    """The same jobs with known run times and hardly any slowdown."""
+    left_s = np.clip(np.nan_to_num(snapshot.jobs.remaining_s, nan=1000.0), 100.0, 1e5)
+    jobs = snapshot.jobs.with_columns(remaining_s=left_s, time_limit_s=np.full(len(left_s), np.inf))
+    return replace(snapshot, jobs=jobs, known=Table(else_xi=1.01), run_times=ExpectedRunTimes())
+
+
 def alone(snapshot: SharingSnapshot, soda: Soda) -> Plan:
     return soda.decide(snapshot)
 
@@ -119,7 +126,7 @@ def under_the_passing_limit(snapshot: SharingSnapshot, soda: Soda) -> Plan:
 
 
 @pytest.mark.parametrize("decide", [alone, under_the_passing_limit])
-@given(snapshot=odd_scenes(), change_s=st.sampled_from([0.0, 60.0]))
+@given(snapshot=st.one_of(odd_scenes(), odd_scenes().map(where_sharing_pays)), change_s=st.sampled_from([0.0, 60.0]))
 @on_some_worlds
 def test_plans_can_be_carried_out(
     decide: Callable[[SharingSnapshot, Soda], Plan], snapshot: SharingSnapshot, change_s: float
@@ -136,16 +143,3 @@ def test_plans_can_be_carried_out(
     assert set(plan.order.tolist()) == set(jobs.job_id[jobs.state == JobState.PENDING].tolist())
     assert np.isfinite(plan.notes.score).all()
     assert plan.next_event_s >= snapshot.now_s
-
-
-@given(snapshot=odd_scenes(), change_s=st.sampled_from([0.0, 60.0]))
-@on_some_worlds
-def test_nobody_meets_others_who_did_not_agree(snapshot: SharingSnapshot, change_s: float) -> None:
-    plan = Soda(change_s).decide(snapshot)
-    assert isinstance(plan, SharingPlan)
-    jobs, owner = snapshot.jobs, snapshot.devices.owner
-    stays = np.isin(jobs.state[owner], (JobState.RUNNING, JobState.SUSPENDED))
-    stays &= ~np.isin(jobs.job_id[owner], [item.job_id for item in plan.preempts])
-    for job_id in plan.starts.tolist():
-        there = owner[stays & np.isin(snapshot.devices.held, plan.devices.get(job_id, ()))].tolist()
-        assert all(snapshot.sharing.shares[row] for row in (*there, jobs.row(job_id)) if there)
