@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.sharing.snapshot import GpuDevices
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
@@ -20,6 +21,7 @@ class GpuHolders:
     def __init__(self, gpus: IntColumn) -> None:
         """``gpus``: of each node."""
         self.first: IntColumn = np.concatenate(([0], np.cumsum(gpus))).astype(np.int64)
+        self._first: list[int] = self.first.tolist()
         self._holders: list[list[int]] = [[] for _ in range(int(self.first[-1]))]
         self._held: dict[int, tuple[int, ...]] = {}
         self._guest_on: dict[int, frozenset[int]] = {}
@@ -67,6 +69,23 @@ class GpuHolders:
             self._holders[device].remove(job)
             self.shared -= len(self._holders[device]) == 1
         return devices
+
+    def choose(
+        self, pieces: Iterable[NodeAllocation], given: set[int], vacated: Mapping[int, list[int]]
+    ) -> tuple[int, ...]:
+        """GPUs of these nodes for a job: those that others leave, the last first, then the first that nobody holds.
+
+        ``given``: those that other jobs get, to which these are added; ``vacated``: by node, from which they are taken.
+        """
+        found: list[int] = []
+        for piece in pieces:
+            left = vacated.get(piece.node, [])
+            found += [left.pop() for _ in range(min(piece.gpus, len(left)))]
+            empty = range(self._first[piece.node], self._first[piece.node + 1])
+            free = (one for one in empty if not self._holders[one] and one not in given and one not in found)
+            found += islice(free, piece.gpus - sum(one in empty for one in found))
+        given.update(found)
+        return tuple(sorted(found))
 
     def devices(self, jobs: Iterable[int], memory_mib: FloatColumn) -> GpuDevices:
         """All GPUs, and what these jobs hold, which are the rows of a job table, ascending.
