@@ -45,5 +45,8 @@ class KnownOrderPolicy(Protocol):
     def may_gain_by_joining(
         self, guest: WaitingJob, host: HostOffer, gpus: int, waiting: int, terms: GuestTerms
     ) -> bool:
-        """Whether the policy might let a job join a host, on a cluster of so many GPUs for which so many jobs wait."""
+        """Whether the policy might let a job join a host, on a cluster of so many GPUs for which so many jobs wait.
+
+        It gains the more by that, the longer the host runs on, the fewer GPUs it has, and the less they slow each other.
+        """
         ...

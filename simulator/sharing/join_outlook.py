@@ -104,33 +104,40 @@ class JoinOutlook:
         wanted = 0
         for at, job in enumerate(waiting):
             wanted += job.gpus
-            if job.job_id not in self._guests:
-                continue
-            hosts = [host for host in self._hosts_of(job) if self._has_room(job, host, room)]
-            if not hosts:
-                continue
-            guest = WaitingJob(job.remaining_s, job.gpus, self._wait_s(wanted - free_gpus, now_s), len(waiting) - at - 1)
-            terms = self._terms(job)
-            if any(self._may_gain(guest, job, host, now_s, len(waiting), terms) for host in hosts):
-                return True
+            if job.job_id in self._guests and any(True for _ in self._hosts_of(job)):
+                wait_s = self._wait_s(wanted - free_gpus, now_s)
+                guest = WaitingJob(job.remaining_s, job.gpus, wait_s, len(waiting) - at - 1)
+                if self._may_find_host(guest, job, now_s, len(waiting), room):
+                    return True
         return False
+
+    def _may_find_host(self, guest: WaitingJob, job: SessionJob, now_s: float, waiting: int, room: Room) -> bool:
+        row, terms = job.job_id - 1, self._terms(job)
+        hosts = list(self._hosts_of(job))
+        if self._batch[row] < 2 or self._known is None or self._known.throughput(self._kinds[self._code[row]]) is None:
+            kinds = {self._code[host.job_id - 1] for host in hosts}
+            slowdowns = [xi for kind in kinds if (xi := self._slowdown(self._code[row], kind)) is not None]
+            ideal = HostOffer(math.inf, 1, min(slowdowns, default=math.inf), 1.0)
+            if not self._policy.may_gain_by_joining(guest, ideal, self._gpus, waiting, terms):
+                return False
+            hosts = [host for host in hosts if self._may_gain(guest, job, host, now_s, waiting, terms)]
+        # Else it may cut its batch: it is slower by itself then, and slows others less.
+        return any(self._has_room(job, host, room) for host in hosts)
 
     def _may_gain(
         self, guest: WaitingJob, job: SessionJob, host: SessionJob, now_s: float, waiting: int, terms: GuestTerms
     ) -> bool:
-        row = job.job_id - 1
-        if self._batch[row] > 1 and self._known is not None and self._known.throughput(self._kinds[self._code[row]]):
-            return True  # it may be slower by itself, to slow others less
-        guest_xi, host_xi = self._slowdown(job, host), self._slowdown(host, job)
+        kinds = self._code[job.job_id - 1], self._code[host.job_id - 1]
+        guest_xi, host_xi = self._slowdown(*kinds), self._slowdown(*kinds[::-1])
         if guest_xi is None or host_xi is None:
             return False
         left_s = host.remaining_s - max(now_s - host.resumes_s, 0.0)
         offer = HostOffer(max(left_s, 0.0), host.gpus, guest_xi, host_xi)
         return self._policy.may_gain_by_joining(guest, offer, self._gpus, waiting, terms)
 
-    def _slowdown(self, slowed: SessionJob, other: SessionJob) -> float | None:
-        """As far as somebody knows; None: they cannot meet."""
-        key = self._code[slowed.job_id - 1], self._code[other.job_id - 1]
+    def _slowdown(self, slowed: int, other: int) -> float | None:
+        """Of kinds, as far as somebody knows; None: they cannot meet."""
+        key = slowed, other
         if key not in self._xi:
             kinds = [self._kinds[code] for code in key]
             found = None if self._known is None else self._known.xi(kinds[0], (kinds[1],))

@@ -19,7 +19,7 @@ from slurm_soda.policies.sharing.known_order import KnownOrderPolicy
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingJobs, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn, JobState, NodeTable
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 from slurm_soda.simulator.errors import SimulatorError
@@ -280,8 +280,16 @@ class SharingDecider(SnapshotDecider):
         held = {device for row in leaving for device in snapshot.devices.of(row).tolist()}
         return [start for start in starts if held.isdisjoint(plan.devices.get(start[0].job_id, ()))]
 
+    def _rows(self) -> IntColumn:
+        """Without running jobs that have no GPUs, if all that counts of them is what they hold."""
+        rows = super()._rows()
+        if self._ordered is None or self._had_overdue:
+            return rows
+        return rows[(self._workload.gpus[rows] > 0) | (self._state[rows] == JobState.PENDING)]
+
     def _snapshot(self, now_s: float) -> SharingSnapshot:
-        snapshot, rows = super()._snapshot(now_s), np.array(self._present, dtype=np.int64)
+        snapshot = super()._snapshot(now_s)
+        rows = snapshot.jobs.job_id - 1
         sharing = SharingJobs(
             kinds=self._kinds.whole,
             kind=self._kinds.code[rows],
@@ -293,12 +301,12 @@ class SharingDecider(SnapshotDecider):
             saves_every_s=self._saves_every_s[rows],
         )
         if self._observed is not None:
-            slowdown, lasted_s = self._observed.columns(self._present, now_s)
-            behind_s = self._observed.behind_s(self._present, now_s)
+            slowdown, lasted_s = self._observed.columns(rows.tolist(), now_s)
+            behind_s = self._observed.behind_s(rows.tolist(), now_s)
             sharing = replace(
                 sharing, observed_slowdown=slowdown, together_s=lasted_s, behind_s=behind_s, apart=self._observed.apart
             )
-        devices = self._held.devices(self._present, self._memory_mib)
+        devices = self._held.devices(rows.tolist(), self._memory_mib)
         return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known, self._mechanism)
 
 
