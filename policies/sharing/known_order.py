@@ -38,6 +38,11 @@ class KnownOrderPolicy(Protocol):
     time alone neither that changes nor who may join whom.
     """
 
+    @property
+    def prices_preemption(self) -> bool:
+        """Whether it depends on all jobs that wait who may be preempted for one of them."""
+        ...
+
     def known_order(self) -> Ranking:
         """The order; each running job may rank worse than it says, by ties, but not better."""
         ...

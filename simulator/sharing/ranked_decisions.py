@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from slurm_soda.policies.engine.demand import Demand
 from slurm_soda.policies.session.nodes import NodeSession
-from slurm_soda.policies.session.ranking import JobStart, Ranking, SessionJob
+from slurm_soda.policies.session.ranking import JobStart, SessionJob
+from slurm_soda.policies.sharing.known_order import KnownOrderPolicy
 from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.policies.snapshot import NodeTable
 from slurm_soda.simulator.sharing.join_outlook import JoinOutlook
@@ -23,9 +24,10 @@ class RankedDecisions:
         may_join: what was found when that was last looked at.
     """
 
-    def __init__(self, ranking: Ranking, demand: Demand, nodes: NodeTable, outlook: JoinOutlook) -> None:
+    def __init__(self, policy: KnownOrderPolicy, demand: Demand, nodes: NodeTable, outlook: JoinOutlook) -> None:
         """``nodes``: idle ones."""
-        self._ranking, self._session, self._outlook = ranking, NodeSession(ranking, demand, nodes), outlook
+        self._ranking, self._outlook = policy.known_order(), outlook
+        self._session, self._priced = NodeSession(self._ranking, demand, nodes), policy.prices_preemption
         self._shapes, self._codes = demand.shapes, demand.code.tolist()
         self._gpus = nodes.gpus.tolist()
         self._free_gpus = int(nodes.gpus.sum())
@@ -102,6 +104,8 @@ class RankedDecisions:
 
     def decide(self, now_s: float, known: KindEstimates, *, look: bool) -> list[JobStart] | None:
         """Who starts now; ``None``: the policy must say so. ``look``: whether somebody might join is to be looked at."""
+        if self._happened and self._priced:
+            self._session.look_at_all()
         starts = self._session.find_starts(now_s)
         look = look or self._happened or self._helps()
         if look:

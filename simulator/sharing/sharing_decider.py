@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +66,6 @@ class SharingDecider(SnapshotDecider):
         self._starts_only = isinstance(policy, StartsOnlyPolicy)
         self._bounded = bool(np.isfinite(workload.max_slowdown).any())
         self._waiting, self._decided_s = 0, -math.inf
-        self.carry_out_by(IDEAL, math.inf)
         self._known = slowdowns.learner.known
         """What the policy knew of pairs when it was last asked."""
         self._asked_s = -math.inf
@@ -79,18 +79,24 @@ class SharingDecider(SnapshotDecider):
         self._demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
         self._leaving: set[int] = set()
         """Jobs that still hold what they leave."""
+        self._must = False
+        """The policy was to be asked at the last decision, whoever else might have told."""
         self._had_overdue = False
         """A job was overdue at the last decision."""
-        self._node_of = np.repeat(np.arange(len(cluster)), cluster.gpus)
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._iteration_s = np.where(workload.iterations > 0, workload.run_s / workload.iterations, np.nan)
+        self.carry_out_by(IDEAL, math.inf)
 
     def carry_out_by(self, mechanism: Mechanism, checkpoint_every_s: float) -> None:
-        """What policies are told of how their plans are carried out, and of how often jobs save their state."""
+        """What policies are told of how their plans are carried out, and of how often jobs save their state; to be said before
+        the first job comes.
+        """
         self._mechanism = mechanism
         self._saves_every_s = np.where(self._workload.preemptible, checkpoint_every_s, np.inf)
+        self._unasked = None
+        self._find_unasked()
 
     def submit(self, job: SessionJob) -> None:
         self._waiting += 1
@@ -142,7 +148,7 @@ class SharingDecider(SnapshotDecider):
         self._slowdowns.observe(now_s)
         had_overdue, self._had_overdue = self._had_overdue, self.has_overdue(now_s)
         # Once nobody is overdue any more, the policy may have what was kept until then.
-        must = due or had_overdue or self._had_overdue
+        must = self._must = due or had_overdue or self._had_overdue
         unasked = self._find_unasked()
         if isinstance(unasked, RankedDecisions):
             return self._decide_by_order(unasked, now_s, must=must)
@@ -170,7 +176,7 @@ class SharingDecider(SnapshotDecider):
         else:
             facts = self._workload, self._kinds, self._demand.shapes, self._cluster.total_gpus
             outlook = JoinOutlook(ordered, *facts, self._mechanism, self._saves_every_s)
-            self._unasked = RankedDecisions(ordered.known_order(), self._demand, idle, outlook)
+            self._unasked = RankedDecisions(ordered, self._demand, idle, outlook)
         self._unasked.add(waiting, running)
         return self._unasked
 
@@ -186,9 +192,7 @@ class SharingDecider(SnapshotDecider):
         again = now_s >= self._next_event_s or self._knows_more(now_s)
         starts = None if must else ranked.decide(now_s, known, look=again)
         if starts is not None:
-            given: set[int] = set()
-            for job, pieces in starts:
-                self._slowdowns.planned[job.job_id - 1] = GpuPlacement(self._held.choose(pieces, given, {}))
+            self._choose_gpus(starts)
             if again or not ranked.may_join:
                 self._next_event_s = now_s if ranked.wants_hosts(starts) else math.inf
             return [], starts
@@ -205,24 +209,21 @@ class SharingDecider(SnapshotDecider):
         snapshot = super()._snapshot(now_s)
         plan = self.plan(snapshot)
         preempts, starts = super().follow(plan, snapshot)
-        vacated: dict[int, list[int]] = {}
-        for preempt in preempts:
-            for device in self._held.of(preempt.job_id - 1):
-                vacated.setdefault(int(self._node_of[device]), []).append(device)
-        given, at_once = set[int](), set(plan.starts.tolist())
-        for job, pieces in sorted(starts, key=lambda start: start[0].job_id not in at_once):
-            places = self._held.choose(pieces, given, {} if job.job_id in at_once else vacated)
-            self._slowdowns.planned[job.job_id - 1] = GpuPlacement(places)
+        self._choose_gpus(starts, leaving={preempt.job_id - 1 for preempt in preempts})
         return preempts, starts
+
+    def _choose_gpus(self, starts: Iterable[JobStart], leaving: Collection[int] = ()) -> None:
+        """GPUs of their own for jobs that start without a plan that names any."""
+        given: set[int] = set()
+        for job, pieces in starts:
+            self._slowdowns.planned[job.job_id - 1] = GpuPlacement(self._held.choose(pieces, given, leaving))
 
     def _decide_plainly(self, plain: PlainDecisions, now_s: float) -> list[JobStart] | None:
         """Who starts, as far as it does not take the policy to say so."""
         if not plain.idle and (now_s >= self._next_event_s or self._knows_more(now_s)):
             return None
         starts = plain.decide()
-        given: set[int] = set()
-        for job, pieces in starts or ():
-            self._slowdowns.planned[job.job_id - 1] = GpuPlacement(self._held.choose(pieces, given, {}))
+        self._choose_gpus(starts or ())
         if plain.idle:
             self._next_event_s = math.inf
         return starts
@@ -237,7 +238,7 @@ class SharingDecider(SnapshotDecider):
         pair is parted.
         """
         wanted_s = min(super().next_event_s(), self.next_overdue_s())
-        if isinstance(self._unasked, RankedDecisions):
+        if isinstance(self._unasked, RankedDecisions) and not self._must:
             wanted_s = min(wanted_s, self._unasked.next_event_s())
         if self._observed is not None:
             wanted_s = min(wanted_s, self._observed.next_due_s(self._decided_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, islice
 
 import numpy as np
@@ -71,19 +71,17 @@ class GpuHolders:
         return devices
 
     def choose(
-        self, pieces: Iterable[NodeAllocation], given: set[int], vacated: Mapping[int, list[int]]
+        self, pieces: Iterable[NodeAllocation], given: set[int], leaving: Collection[int] = ()
     ) -> tuple[int, ...]:
-        """GPUs of these nodes for a job: those that others leave, the last first, then the first that nobody holds.
+        """The first GPUs of these nodes that nobody holds but jobs that are about to leave.
 
-        ``given``: those that other jobs get, to which these are added; ``vacated``: by node, from which they are taken.
+        ``given``: those that other jobs get, to which these are added.
         """
         found: list[int] = []
         for piece in pieces:
-            left = vacated.get(piece.node, [])
-            found += [left.pop() for _ in range(min(piece.gpus, len(left)))]
-            empty = range(self._first[piece.node], self._first[piece.node + 1])
-            free = (one for one in empty if not self._holders[one] and one not in given and one not in found)
-            found += islice(free, piece.gpus - sum(one in empty for one in found))
+            there = range(self._first[piece.node], self._first[piece.node + 1])
+            free = (one for one in there if one not in given and all(job in leaving for job in self._holders[one]))
+            found += islice(free, piece.gpus)
         given.update(found)
         return tuple(sorted(found))
 

@@ -70,6 +70,11 @@ class Soda:
         places.place_cpu_jobs()
         return mark_unshared(places.plan(SODA, preempts), SODA)
 
+    @property
+    def prices_preemption(self) -> bool:
+        """Where it costs something, that is weighed against what all gain."""
+        return self.change_s > 0
+
     def known_order(self) -> Ranking:
         """Expected service where it is known."""
         return rank_known_services(self.change_s)
