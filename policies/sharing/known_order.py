@@ -8,7 +8,7 @@ from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 
 
-class WaitingJob(NamedTuple):
+class PossibleGuest(NamedTuple):
     """A job that may join another one instead of waiting."""
 
     work_s: float
@@ -18,9 +18,11 @@ class WaitingJob(NamedTuple):
     """Until it would have GPUs of its own, at the most."""
     behind: int
     """Jobs that wait behind it."""
+    terms: GuestTerms
+    """On which it would be a guest."""
 
 
-class HostOffer(NamedTuple):
+class PossibleHost(NamedTuple):
     """A job that runs alone on its GPUs, and what it and a certain guest would do to each other."""
 
     left_s: float
@@ -47,9 +49,7 @@ class KnownOrderPolicy(Protocol):
         """The order; each running job may rank worse than it says, by ties, but not better."""
         ...
 
-    def may_gain_by_joining(
-        self, guest: WaitingJob, host: HostOffer, gpus: int, waiting: int, terms: GuestTerms
-    ) -> bool:
+    def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
         """Whether the policy might let a job join a host, on a cluster of so many GPUs for which so many jobs wait.
 
         It gains the more by that, the longer the host runs on, the fewer GPUs it has, and the less they slow each other.

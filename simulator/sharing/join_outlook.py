@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.session.ranking import SessionJob
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
-from slurm_soda.policies.sharing.known_order import HostOffer, KnownOrderPolicy, WaitingJob
+from slurm_soda.policies.sharing.known_order import KnownOrderPolicy, PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.mechanism.mechanism import Mechanism
 from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.policies.snapshot import FloatColumn
@@ -31,6 +31,7 @@ class JoinOutlook:
         policy: KnownOrderPolicy,
         workload: Workload,
         kinds: WorkloadKinds,
+        *,
         shapes: Sequence[RequestShape],
         gpus: int,
         mechanism: Mechanism,
@@ -106,34 +107,32 @@ class JoinOutlook:
             wanted += job.gpus
             if job.job_id in self._guests and any(True for _ in self._hosts_of(job)):
                 wait_s = self._wait_s(wanted - free_gpus, now_s)
-                guest = WaitingJob(job.remaining_s, job.gpus, wait_s, len(waiting) - at - 1)
+                guest = PossibleGuest(job.remaining_s, job.gpus, wait_s, len(waiting) - at - 1, self._terms(job))
                 if self._may_find_host(guest, job, now_s, len(waiting), room):
                     return True
         return False
 
-    def _may_find_host(self, guest: WaitingJob, job: SessionJob, now_s: float, waiting: int, room: Room) -> bool:
-        row, terms = job.job_id - 1, self._terms(job)
+    def _may_find_host(self, guest: PossibleGuest, job: SessionJob, now_s: float, waiting: int, room: Room) -> bool:
+        row = job.job_id - 1
         hosts = list(self._hosts_of(job))
         if self._batch[row] < 2 or self._known is None or self._known.throughput(self._kinds[self._code[row]]) is None:
             kinds = {self._code[host.job_id - 1] for host in hosts}
             slowdowns = [xi for kind in kinds if (xi := self._slowdown(self._code[row], kind)) is not None]
-            ideal = HostOffer(math.inf, 1, min(slowdowns, default=math.inf), 1.0)
-            if not self._policy.may_gain_by_joining(guest, ideal, self._gpus, waiting, terms):
+            ideal = PossibleHost(math.inf, 1, min(slowdowns, default=math.inf), 1.0)
+            if not self._policy.may_gain_by_joining(guest, ideal, self._gpus, waiting):
                 return False
-            hosts = [host for host in hosts if self._may_gain(guest, job, host, now_s, waiting, terms)]
+            hosts = [host for host in hosts if self._may_gain(guest, job, host, now_s, waiting)]
         # Else it may cut its batch: it is slower by itself then, and slows others less.
         return any(self._has_room(job, host, room) for host in hosts)
 
-    def _may_gain(
-        self, guest: WaitingJob, job: SessionJob, host: SessionJob, now_s: float, waiting: int, terms: GuestTerms
-    ) -> bool:
+    def _may_gain(self, guest: PossibleGuest, job: SessionJob, host: SessionJob, now_s: float, waiting: int) -> bool:
         kinds = self._code[job.job_id - 1], self._code[host.job_id - 1]
         guest_xi, host_xi = self._slowdown(*kinds), self._slowdown(*kinds[::-1])
         if guest_xi is None or host_xi is None:
             return False
         left_s = host.remaining_s - max(now_s - host.resumes_s, 0.0)
-        offer = HostOffer(max(left_s, 0.0), host.gpus, guest_xi, host_xi)
-        return self._policy.may_gain_by_joining(guest, offer, self._gpus, waiting, terms)
+        offer = PossibleHost(max(left_s, 0.0), host.gpus, guest_xi, host_xi)
+        return self._policy.may_gain_by_joining(guest, offer, self._gpus, waiting)
 
     def _slowdown(self, slowed: int, other: int) -> float | None:
         """Of kinds, as far as somebody knows; None: they cannot meet."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.engine.demand import Demand, RequestShape
-from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.engine.placement_pass import RefusedShapes, find_too_large
 from slurm_soda.policies.session.ranking import JobStart, SessionJob
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders

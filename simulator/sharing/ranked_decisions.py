@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from slurm_soda.policies.engine.demand import Demand
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.ranking import JobStart, SessionJob
@@ -12,6 +14,7 @@ from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.policies.snapshot import NodeTable
 from slurm_soda.simulator.sharing.join_outlook import JoinOutlook
 from slurm_soda.simulator.sharing.plain_decisions import count_parts
+from slurm_soda.simulator.workload import Workload
 
 
 class RankedDecisions:
@@ -130,3 +133,11 @@ class RankedDecisions:
             for shape in shapes
             for most in (min(shape.units, self._gpus[node]) if shape.units else 1,)
         )
+
+
+def knows_run_times(workload: Workload) -> bool:
+    """Whether it is known how long each job with GPUs runs, and its time limit leaves it that."""
+    run_s, expected_s, limit_s = (
+        column[workload.gpus > 0] for column in (workload.run_s, workload.expected_s, workload.time_limit_s)
+    )
+    return bool(np.array_equal(run_s, expected_s) and not (run_s > limit_s).any())

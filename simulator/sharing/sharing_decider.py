@@ -27,7 +27,7 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.join_outlook import JoinOutlook
 from slurm_soda.simulator.sharing.plain_decisions import PlainDecisions
-from slurm_soda.simulator.sharing.ranked_decisions import RankedDecisions
+from slurm_soda.simulator.sharing.ranked_decisions import RankedDecisions, knows_run_times
 from slurm_soda.simulator.sharing.sharing_rules import SharingInputs
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
@@ -74,7 +74,7 @@ class SharingDecider(SnapshotDecider):
         """Who decides what needs no policy; ``None``: nobody."""
         self._spared = at_once and not (ruled or cluster.failures) and isinstance(policy, CpuJobsLastPolicy)
         """Whether the policy need not be asked each time."""
-        self._ordered = policy if isinstance(policy, KnownOrderPolicy) and _are_known(workload) else None
+        self._ordered = policy if isinstance(policy, KnownOrderPolicy) and knows_run_times(workload) else None
         """The policy, if single jobs tell its order."""
         self._demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
         self._leaving: set[int] = set()
@@ -90,7 +90,7 @@ class SharingDecider(SnapshotDecider):
         self.carry_out_by(IDEAL, math.inf)
 
     def carry_out_by(self, mechanism: Mechanism, checkpoint_every_s: float) -> None:
-        """What policies are told of how their plans are carried out, and of how often jobs save their state; to be said before
+        """What policies are told of how plans are carried out, and of how often jobs save their state; to be said before
         the first job comes.
         """
         self._mechanism = mechanism
@@ -174,8 +174,15 @@ class SharingDecider(SnapshotDecider):
         if ordered is None:
             self._unasked = PlainDecisions(self._demand, self._workload.shares, idle, self._held)
         else:
-            facts = self._workload, self._kinds, self._demand.shapes, self._cluster.total_gpus
-            outlook = JoinOutlook(ordered, *facts, self._mechanism, self._saves_every_s)
+            outlook = JoinOutlook(
+                ordered,
+                self._workload,
+                self._kinds,
+                shapes=self._demand.shapes,
+                gpus=self._cluster.total_gpus,
+                mechanism=self._mechanism,
+                saves_every_s=self._saves_every_s,
+            )
             self._unasked = RankedDecisions(ordered, self._demand, idle, outlook)
         self._unasked.add(waiting, running)
         return self._unasked
@@ -309,11 +316,3 @@ class SharingDecider(SnapshotDecider):
             )
         devices = self._held.devices(rows.tolist(), self._memory_mib)
         return assemble_sharing_snapshot(snapshot, devices, sharing, self._slowdowns.learner.known, self._mechanism)
-
-
-def _are_known(workload: Workload) -> bool:
-    """Whether it is known how long each job with GPUs runs, and its time limit leaves it that."""
-    run_s, expected_s, limit_s = (
-        column[workload.gpus > 0] for column in (workload.run_s, workload.expected_s, workload.time_limit_s)
-    )
-    return bool(np.array_equal(run_s, expected_s) and not (run_s > limit_s).any())

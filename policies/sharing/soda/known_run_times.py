@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from slurm_soda.policies.baselines.sort_key import SORT_KEYS, SortKeyRanking
 from slurm_soda.policies.session.ranking import RankKey, SessionJob
-from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
-from slurm_soda.policies.sharing.known_order import HostOffer, WaitingJob
+from slurm_soda.policies.sharing.known_order import PossibleGuest, PossibleHost
 
 _ROUNDING = 1e-6
 """Times that differ by less, relatively, may be the same in another sum."""
@@ -44,7 +43,7 @@ def rank_known_services(change_s: float) -> KnownServiceRanking:
     return KnownServiceRanking(SORT_KEYS["srsf"], by_gpus=True, min_run_s=0.0, change_s=change_s)
 
 
-def may_gain(guest: WaitingJob, host: HostOffer, gpus: int, waiting: int, terms: GuestTerms) -> bool:
+def may_gain(guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
     """Whether all jobs together may end earlier if a job joins a host; where in doubt, they may.
 
     Who loses all that it did when its host ends gains only beside hosts that it does not outlive. Then both end as in
@@ -56,8 +55,8 @@ def may_gain(guest: WaitingJob, host: HostOffer, gpus: int, waiting: int, terms:
         host: who runs alone.
         gpus: of the cluster.
         waiting: jobs that wait for GPUs.
-        terms: on which it would be a guest.
     """
+    terms = guest.terms
     if not terms.revokes or math.isfinite(terms.saves_every_s):
         return True
     xi, its = max(host.guest_xi, 1.0), max(host.host_xi, 1.0)

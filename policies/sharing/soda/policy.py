@@ -10,8 +10,7 @@ import numpy as np
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.run_times.gittins_rank import find_ranks
 from slurm_soda.policies.session.ranking import Ranking
-from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
-from slurm_soda.policies.sharing.known_order import HostOffer, WaitingJob
+from slurm_soda.policies.sharing.known_order import PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.plan import mark_unshared
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.decision import OrderedPlaces, SharingRound
@@ -79,11 +78,9 @@ class Soda:
         """Expected service where it is known."""
         return rank_known_services(self.change_s)
 
-    def may_gain_by_joining(
-        self, guest: WaitingJob, host: HostOffer, gpus: int, waiting: int, terms: GuestTerms
-    ) -> bool:
+    def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
         """See :func:`.may_gain`."""
-        return may_gain(guest, host, gpus, waiting, terms)
+        return may_gain(guest, host, gpus, waiting)
 
     def _service(self, snapshot: ClusterSnapshot) -> FloatColumn:
         """GPUs x rank of each job, in GPU seconds: who waits must start first."""
