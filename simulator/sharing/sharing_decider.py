@@ -74,7 +74,8 @@ class SharingDecider(SnapshotDecider):
         """Who decides what needs no policy; ``None``: nobody."""
         self._spared = at_once and not (ruled or cluster.failures) and isinstance(policy, CpuJobsLastPolicy)
         """Whether the policy need not be asked each time."""
-        self._ordered = policy if isinstance(policy, KnownOrderPolicy) and knows_run_times(workload) else None
+        ordered = self._spared and knows_run_times(workload)
+        self._ordered = policy if ordered and isinstance(policy, KnownOrderPolicy) else None
         """The policy, if single jobs tell its order."""
         self._demand = group_requests(workload, cluster.partitions, cluster.gpu_types)
         self._leaving: set[int] = set()
@@ -200,15 +201,17 @@ class SharingDecider(SnapshotDecider):
         starts = None if must else ranked.decide(now_s, known, look=again)
         if starts is not None:
             self._choose_gpus(starts)
-            if again or not ranked.may_join:
-                self._next_event_s = now_s if ranked.wants_hosts(starts) else math.inf
+            if ranked.wants_hosts(starts):
+                self._next_event_s = now_s
+            elif again or not ranked.may_join:
+                self._next_event_s = math.inf
             return [], starts
         self._known, self._asked_s = known, now_s
         apart = not (must or ranked.may_join)
         preempts, starts = self._decide_apart(now_s) if apart else super().decide(now_s)
         ranked.asked(anew=must or bool(preempts))
         if apart and not preempts:
-            self._next_event_s = math.inf
+            self._next_event_s = now_s if ranked.wants_hosts(starts) else math.inf
         return preempts, starts
 
     def _decide_apart(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
