@@ -180,9 +180,9 @@ SODA_PARAMETERS = (
     ),
     Parameter(
         "resolution",
-        3.0,
+        1.75,
         "ratio",
-        "a running job gives way only to jobs whose learned rank is so many times smaller: about the error of predictions",
+        "a running job gives way only to jobs whose learned rank is so many times smaller: half of all predictions err less",
         "a number from 1",
         number_from(1.0),
     ),

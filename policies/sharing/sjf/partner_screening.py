@@ -44,6 +44,9 @@ class PartnerSlowdowns(NamedTuple):
     members: IntColumn
     new_xi: FloatColumn
     running_xi: FloatColumn
+    """Of the members, over the pace that they have now beside others."""
+    pair_xi: FloatColumn
+    """Of the members, as if no others were beside them."""
 
 
 class PartnerScreen:
@@ -136,7 +139,7 @@ class PartnerScreen:
         work_s, terms = float(self._snapshot.jobs.remaining_s[row]), self._interference_view.guest_terms(row)
         together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
-            members, new_xi, running_xi = self._slowdowns(option, consent.max_slowdown)
+            members, new_xi, running_xi, _ = self._slowdowns(option, consent.max_slowdown)
             pairs = np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
             if terms is None:
                 mean, _ = mean_pair_completions_s(*pairs)
@@ -163,7 +166,9 @@ class PartnerScreen:
         kind, pace = self._kind[members], self._pace[members]
         running_xi, worst = (np.maximum(xi[kind], pace) / pace for xi in (option.running_xi, option.running_worst))
         bear = worst <= self._bound[members]
-        return PartnerSlowdowns(members[bear], option.new_xi[kind[bear]], running_xi[bear])
+        return PartnerSlowdowns(
+            members[bear], option.new_xi[kind[bear]], running_xi[bear], option.running_xi[kind[bear]]
+        )
 
     def _of(self, row: int, kind: JobKind) -> list[SubBatchOption]:
         new = self._interference_view.new_job(row)

@@ -19,7 +19,7 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
-from slurm_soda.policies.sharing.soda.preemption_price import sum_services
+from slurm_soda.policies.sharing.soda.preemption_price import sum_shorter
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
@@ -49,12 +49,11 @@ class OrderedPlaces:
         price_s = self._change_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
         if slots is not None:
-            place_s = sum_services(service, service[waiting]).least / self.total_gpus
-            price_s, holding = slots.price_with_guests(price_s, place_s), slots.holding
+            price_s, holding = slots.price_with_guests(price_s), slots.holding
             hosted = _gpus_of(holding)
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
-        reclaimable &= sum_services(freed, service[waiting]).before / self.total_gpus > price_s
+        reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
         return PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
 
     def place_cpu_jobs(self) -> None:
@@ -100,6 +99,7 @@ class SharingRound:
     def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, change_s: float) -> None:
         self._snapshot = snapshot
         self._change_s = change_s
+        self._ranks_s = service / np.maximum(snapshot.jobs.gpus, 1)
         self._places = OrderedPlaces(snapshot, service, change_s)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
@@ -115,7 +115,7 @@ class SharingRound:
         preempts += self._move_guests(interference_view)
         self._name_devices(preempts)
         starts = any(claim.at_once for claim in placing.claims.values())
-        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._places.total_gpus)
+        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._ranks_s)
         guests.find(self._places.waiting())
         self._places.place_cpu_jobs()
         plan = self._places.plan(policy, preempts)

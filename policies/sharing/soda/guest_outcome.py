@@ -18,7 +18,9 @@ class WaitingGuest(NamedTuple):
     terms: GuestTerms
     """On which it would sit."""
     wait_s: float
-    """Until it would have GPUs of its own; who loses a seat waits for them until then."""
+    """Until it would have GPUs of its own; who loses its place waits for them until then."""
+    gives_way: bool
+    """Whether it can be preempted once its host has ended."""
 
 
 class GuestOutcome(NamedTuple):
@@ -30,6 +32,8 @@ class GuestOutcome(NamedTuple):
     """How much later the host ends than alone."""
     guest_work_s: FloatColumn
     """Work of the guest, as alone, that needs no GPUs of its own."""
+    out_of_turn_s: FloatColumn
+    """How long the guest keeps GPUs that its host left, before it would have had some."""
 
 
 def expect_outcome(
@@ -52,12 +56,16 @@ def expect_outcome(
     new_end_s, host_end_s = guest_completions_s(needs_s, left_s, xi, its, terms)
     outlives = new_end_s > host_end_s
     done_s = np.maximum(host_end_s - terms.start_s, 0.0) / xi
+    early_s = np.where(outlives, np.maximum(guest.wait_s - host_end_s, 0.0), 0.0)
     if terms.revokes:
         done_s = kept_s(done_s, np.asarray(terms.saves_every_s))
-        new_end_s = new_end_s + np.where(outlives, np.maximum(guest.wait_s - host_end_s, 0.0), 0.0)
+    out_of_turn_s = np.minimum(early_s, np.maximum(new_end_s - host_end_s, 0.0))
+    if terms.revokes or guest.gives_way:
+        new_end_s, out_of_turn_s = new_end_s + early_s, np.zeros_like(early_s)
     guest_work_s = np.where(outlives, np.minimum(done_s, needs_s), needs_s) / work_ratio
     return GuestOutcome(
         sooner_s=(guest.wait_s + work_s - new_end_s).mean(axis=(1, 2)),
         later_s=(host_end_s - left_s).mean(axis=(1, 2)),
         guest_work_s=guest_work_s.mean(axis=(1, 2)),
+        out_of_turn_s=out_of_turn_s.mean(axis=(1, 2)),
     )

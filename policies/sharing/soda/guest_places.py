@@ -5,9 +5,13 @@ at e_k and h at e_h (Equations 18 and 19 of SJF-BSBF, with what a guest loses wh
 :mod:`slurm_soda.policies.sharing.arithmetic.revocation`). With n jobs waiting, b of them behind k, and G GPUs, to join
 changes the sum of completion times by the expectation, over what is likely of w_k and w_h, of
 
-- what k gains itself: t_k + w_k - e_k (if it loses its seat with h's end it waits on, until t_k at the least);
+- what k gains itself: t_k + w_k - e_k (if its host ends first it waits on, until t_k at the least: its place is revoked,
+  or it makes way for those before it);
 - what those behind k gain, as so much of its work needs no GPUs of its own: b g_k / G x (work done beside h);
-- what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h).
+- what h loses, and those who wait for its GPUs: (1 + n g_h / G) (e_h - w_h), as if no others were beside h, since k may
+  stay on when they leave;
+- what the a jobs before k lose, if k cannot be preempted and keeps the GPUs once its host has ended: a g_k / G x (the
+  time that it has them before its turn).
 """
 
 from __future__ import annotations
@@ -27,10 +31,10 @@ from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.sharing.soda.expected_waits import expect_waits_s
+from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
 from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcome
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
 
 JOBS_PER_GPU = 2
 """A host and a guest."""
@@ -56,11 +60,11 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
-        total_gpus: int,
+        ranks_s: FloatColumn,
     ) -> None:
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
-        self._total_gpus = total_gpus
+        self._ranks_s, self._total_gpus = ranks_s, max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
@@ -89,36 +93,48 @@ class GuestPlaces:
         refusals = 0
         for at in np.flatnonzero(able).tolist():
             row = int(waiting[at])
-            behind = (len(waiting) - at - 1) * int(jobs.gpus[row]) / self._total_gpus
-            refusals = 0 if self._join(row, waits_s[at], behind) else refusals + 1
+            share = int(jobs.gpus[row]) / self._total_gpus
+            behind, ahead = (len(waiting) - at - 1) * share, at * share
+            refusals = 0 if self._join(row, float(waits_s[at]), behind, ahead) else refusals + 1
             if refusals == _MOST_REFUSALS:
                 return
 
-    def _expect_waits_s(self, waiting: IntColumn) -> list[float]:
+    def _expect_waits_s(self, waiting: IntColumn) -> FloatColumn:
         jobs = self._snapshot.jobs
-        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
         stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
-        left_s = jobs.remaining_s.copy()
-        for row in shared:
-            left_s[row] = self._interference_view.left_s(row)
-        left_s[~np.isfinite(left_s)] = _LONG_S
-        running, wanted = (
-            list(zip(left_s[rows].tolist(), jobs.gpus[rows].tolist(), strict=True)) for rows in (stays, waiting)
+        running = np.flatnonzero(stays)
+        left_s = self._hold_s(running)
+        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
+        for at, row in enumerate(running.tolist()):
+            if row in shared:
+                left_s[at] *= self._interference_view.pace(row)
+        return expect_waits_s(
+            int(self._placing.free_capacity.now.gpus.sum()),
+            left_s,
+            jobs.gpus[running].tolist(),
+            self._hold_s(waiting[:MOST_JOBS]),
+            jobs.gpus[waiting].tolist(),
         )
-        return expect_waits_s(int(self._placing.free_capacity.now.gpus.sum()), running, wanted)
 
-    def _join(self, row: int, wait_s: float, behind: float) -> bool:
-        """Whether a job found hosts; ``behind``: b g_k / G of the formula."""
+    def _hold_s(self, rows: IntColumn) -> FloatColumn:
+        """How long jobs keep GPUs: until they end, or, by their ranks, others had better have a turn."""
+        held_s = np.fmin(expect_remaining_s(self._snapshot, rows), self._ranks_s[rows][:, None])
+        return np.where(np.isfinite(held_s), held_s, _LONG_S)
+
+    def _join(self, row: int, wait_s: float, behind: float, ahead: float) -> bool:
+        """Whether a job found hosts; ``behind`` and ``ahead``: b g_k / G and a g_k / G of the formula."""
         screen = self._screen
         guest = WaitingGuest(
             expect_remaining_s(self._snapshot, np.array([row]))[0],
             self._interference_view.guest_terms(row) or GuestTerms(revokes=False),
             wait_s,
+            bool(self._snapshot.jobs.preemptible[row]),
         )
         gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
-        for work_ratio, (members, guest_xi, host_xi) in screen.partners(row):
+        for work_ratio, (members, guest_xi, _, host_xi) in screen.partners(row):
             outcome = expect_outcome(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio)
-            gain, cost = outcome.sooner_s + behind * outcome.guest_work_s, self._host_weight[members] * outcome.later_s
+            gain = outcome.sooner_s + behind * outcome.guest_work_s
+            cost = self._host_weight[members] * outcome.later_s + ahead * outcome.out_of_turn_s
             better = gain - cost > gain_s[members] - cost_s[members]
             gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
         nodes, shape = self._request(row)

@@ -37,7 +37,7 @@ class Soda:
     """
 
     change_s: float = 60.0
-    resolution: float = 3.0
+    resolution: float = 1.75
 
     @property
     def name(self) -> str:

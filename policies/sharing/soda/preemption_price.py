@@ -7,13 +7,11 @@ what they need: the sum of S_k / G. So to preempt i gains the sum over these k o
 It costs what i must do anew, p seconds on each of its g_i GPUs: i itself ends p later, and each of the n jobs that wait ends
 g_i p / G later: p (1 + g_i n / G).
 
-A guest j that leaves with its host gives up a place that took no GPUs of its own: now it waits for those that go before it,
-and those behind wait for it: the sum over all that wait of min(S_j, S_k) / G.
+With a host its guests leave, at the same price each. That they lose a place costs nothing more: who takes the GPUs may
+have guests.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,19 +21,14 @@ _UNKNOWN_GPU_S = 1e12
 """In place of a service that nobody knows."""
 
 
-class ServiceSums(NamedTuple):
-    """Over the jobs that wait, for each of some jobs; GPU seconds."""
+def sum_shorter(service: FloatColumn, waiting_service: FloatColumn) -> FloatColumn:
+    """Sum of S - S_k over the waiting jobs k that go before each of some jobs; by columns of services in GPU seconds.
 
-    before: FloatColumn
-    """Sum of S - S_k over the waiting jobs k that go before it."""
-    least: FloatColumn
-    """Sum of min(S, S_k) over all that wait."""
-
-
-def sum_services(service: FloatColumn, waiting_service: FloatColumn) -> ServiceSums:
-    """By columns of services in GPU seconds. O((jobs + waiting) log waiting)."""
+    O((jobs + waiting) log waiting).
+    """
     waiting = np.sort(np.fmin(waiting_service, _UNKNOWN_GPU_S))
     service = np.fmin(service, _UNKNOWN_GPU_S)
     past = np.concatenate(([0.0], np.cumsum(waiting)))
     before = np.searchsorted(waiting, service, side="left")
-    return ServiceSums(before * service - past[before], past[before] + (len(waiting) - before) * service)
+    found: FloatColumn = before * service - past[before]
+    return found

@@ -42,11 +42,11 @@ class SharedSlots:
             found[host] &= hosts_too and bool(reclaimable[mine].all())
         return found
 
-    def price_with_guests(self, price_s: FloatColumn, place_s: FloatColumn) -> FloatColumn:
-        """By row, of jobs that would be preempted: a host's price is that of all who leave, and what their places spared."""
+    def price_with_guests(self, price_s: FloatColumn) -> FloatColumn:
+        """By row, of jobs that would be preempted: a host's price is that of all who leave."""
         found = price_s.copy()
         for host, mine in self.guests.items():
-            found[host] += float((price_s[mine] + place_s[mine]).sum())
+            found[host] += float(price_s[mine].sum())
         return found
 
     def find_movers(

@@ -29,26 +29,30 @@ XIS = st.floats(1.0, 4.0)
 
 @given(
     st.lists(TIMES_S, min_size=1, max_size=4), st.lists(TIMES_S, min_size=1, max_size=4), XIS, XIS,
-    st.floats(0.0, 1e5), st.sampled_from([100.0, np.inf]), st.booleans(),
+    st.floats(0.0, 1e5), st.sampled_from([100.0, np.inf]), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_the_outcome_is_the_mean_over_all_that_may_be(
     guest_s: list[float], host_s: list[float], guest_xi: float, host_xi: float, wait_s: float, every_s: float,
-    revokes: bool,
+    revokes: bool, gives_way: bool,
 ) -> None:  # fmt: skip
     terms = GuestTerms(1.5, 2.0, every_s, revokes)
     found = expect_outcome(
-        WaitingGuest(np.array(guest_s), terms, wait_s),
+        WaitingGuest(np.array(guest_s), terms, wait_s, gives_way),
         np.array([host_s]), np.array([guest_xi]), np.array([host_xi]), 1.0,
     )  # fmt: skip
-    sooner, later = [], []
+    sooner, later, out_of_turn = [], [], []
     for mine_s in guest_s:
         for its_s in host_s:
             both = schedule_as_guest(mine_s, [OverlappedJob(its_s, host_xi, guest_xi)], terms)
-            waits_on_s = max(wait_s - both.ends_s[0], 0.0) if revokes and both.new_end_s > both.ends_s[0] else 0.0
+            outlives_s = both.new_end_s - both.ends_s[0]
+            early_s = max(wait_s - both.ends_s[0], 0.0) if outlives_s > 0 else 0.0
+            waits_on_s = early_s if revokes or gives_way else 0.0
+            out_of_turn.append(min(early_s - waits_on_s, max(outlives_s, 0.0)))
             sooner.append(wait_s + mine_s - both.new_end_s - waits_on_s)
             later.append(both.ends_s[0] - its_s)
     assert found.sooner_s[0] == pytest.approx(np.mean(sooner), rel=1e-6, abs=1e-3)
     assert found.later_s[0] == pytest.approx(np.mean(later), rel=1e-6, abs=1e-3)
+    assert found.out_of_turn_s[0] == pytest.approx(np.mean(out_of_turn), rel=1e-6, abs=1e-3)
     assert 0.0 <= found.guest_work_s[0] <= np.mean(guest_s) * (1 + 1e-9)
 
 
@@ -108,7 +112,9 @@ def test_one_value_says_of_points_what_as_many_equal_ones_say() -> None:
     assert left_s.tolist() == [[400.0], [70.0]]
     slowdown, terms = np.array([1.2]), GuestTerms(1.5, 2.0, 100.0, revokes=True)
     one, many = (
-        expect_outcome(WaitingGuest(np.repeat(left_s[1], times), terms, 90.0), left_s[:1], slowdown, slowdown, 1.0)
+        expect_outcome(
+            WaitingGuest(np.repeat(left_s[1], times), terms, 90.0, gives_way=True), left_s[:1], slowdown, slowdown, 1.0
+        )
         for times in (1, VALUES)
     )
     np.testing.assert_allclose(np.stack(one), np.stack(many), rtol=1e-12)

@@ -17,7 +17,7 @@ from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
 from slurm_soda.policies.sharing.soda.policy import Soda
-from slurm_soda.policies.sharing.soda.preemption_price import sum_services
+from slurm_soda.policies.sharing.soda.preemption_price import sum_shorter
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import cluster, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
@@ -112,14 +112,12 @@ def test_what_a_guest_has_of_its_own_can_be_had_without_its_host() -> None:
     assert plan.devices[3] == (1,)
 
 
-def test_a_host_is_dearer_by_what_its_guests_do_without_gpus_of_their_own() -> None:
-    for guests_left_s, stops in ((200.0, True), (5000.0, False)):
-        jobs = [
-            on(1, 5500.0, 0, preemptible=True),
-            on(2, guests_left_s, 0, preemptible=True),
-            job(3, 4000.0, shares=False),
-        ]
-        assert bool(preempted(decide(scene(jobs, NodeTable.uniform(1, 1), MILD)))) == stops
+def test_a_host_is_dearer_by_what_it_costs_to_preempt_its_guests() -> None:
+    for guests, stops in ((1, True), (4, False)):
+        jobs = [on(1, 100.0, *range(4), preemptible=True)]
+        jobs += [on(2 + device, 60.0, device, preemptible=True) for device in range(guests)]
+        jobs += [job(9, 40.0, 4, shares=False)]
+        assert bool(preempted(decide(scene(jobs, NodeTable.uniform(1, 4), MILD)))) == stops
 
 
 def test_a_guest_gets_an_idle_gpu_of_its_own_where_that_pays() -> None:
@@ -163,9 +161,8 @@ SERVICES = st.lists(st.floats(1.0, 1e6), min_size=1, max_size=12)
 
 @given(SERVICES, SERVICES)
 def test_services_are_summed_over_those_that_wait(run: list[float], wait: list[float]) -> None:
-    sums = sum_services(np.array(run), np.array(wait))
-    assert sums.before == pytest.approx([sum(max(mine - other, 0.0) for other in wait) for mine in run])
-    assert sums.least == pytest.approx([sum(min(mine, other) for other in wait) for mine in run])
+    sums = sum_shorter(np.array(run), np.array(wait))
+    assert sums == pytest.approx([sum(max(mine - other, 0.0) for other in wait) for mine in run])
 
 
 def test_the_price_of_a_preemption_grows_with_its_gpus_and_with_those_that_wait() -> None:
@@ -173,6 +170,13 @@ def test_the_price_of_a_preemption_grows_with_its_gpus_and_with_those_that_wait(
         jobs = [on(1, 133.0, 0, 1, 2, 3, preemptible=True), job(2, 100.0, 4, shares=False)]
         jobs += [job(number, 9000.0, 4, shares=False) for number in range(3, 3 + behind)]
         assert bool(preempted(decide(scene(jobs, NodeTable.uniform(1, 4), HARSH)))) == stops
+
+
+def known_waits_s(free: int, run: list[tuple[float, int]], wait: list[tuple[float, int]]) -> list[float]:
+    """Of jobs whose times are points."""
+    (left_s, gpus), (work_s, wanted) = (tuple(zip(*jobs, strict=True)) or ((), ()) for jobs in (run, wait))
+    waits = expect_waits_s(free, np.array(left_s)[:, None], gpus, np.array(work_s)[:MOST_JOBS, None], wanted)
+    return list(waits.tolist())
 
 
 @given(
@@ -183,7 +187,7 @@ def test_the_price_of_a_preemption_grows_with_its_gpus_and_with_those_that_wait(
 def test_waits_never_fall_along_the_queue(
     free: int, run: list[tuple[float, int]], wait: list[tuple[float, int]]
 ) -> None:
-    waits = expect_waits_s(free, run, wait)
+    waits = known_waits_s(free, run, wait)
     assert len(waits) == len(wait)
     assert waits == sorted(waits)
     if free >= wait[0][1]:
@@ -191,6 +195,14 @@ def test_waits_never_fall_along_the_queue(
 
 
 def test_waits_of_a_queue_that_is_known() -> None:
-    assert expect_waits_s(0, [(10.0, 1), (20.0, 1)], [(100.0, 1), (5.0, 1), (5.0, 1)]) == [10.0, 20.0, 25.0]
-    many = expect_waits_s(0, [(10.0, 1)], [(10.0, 1)] * (2 * MOST_JOBS))
+    assert known_waits_s(0, [(10.0, 1), (20.0, 1)], [(100.0, 1), (5.0, 1), (5.0, 1)]) == [10.0, 20.0, 25.0]
+    many = known_waits_s(0, [(10.0, 1)], [(10.0, 1)] * (2 * MOST_JOBS))
     assert many[-1] == pytest.approx(10.0 * 2 * MOST_JOBS)
+
+
+def test_of_many_jobs_the_first_one_ends_long_before_any_of_them_on_average() -> None:
+    left_s = np.repeat(np.array([[10.0, 20.0, 1000.0, 2000.0]]), 8, axis=0)
+    (wait_s,) = expect_waits_s(0, left_s, [1] * 8, np.array([[5.0]]), [1])
+    assert wait_s == 10.0
+    (alone_s,) = expect_waits_s(0, left_s[:1], [1], np.array([[5.0]]), [1])
+    assert alone_s == left_s[0].mean()
