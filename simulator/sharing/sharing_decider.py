@@ -296,7 +296,8 @@ class SharingDecider(SnapshotDecider):
         rows = super()._rows()
         if self._ordered is None or self._had_overdue:
             return rows
-        return rows[(self._workload.gpus[rows] > 0) | (self._state[rows] == JobState.PENDING)]
+        shown: IntColumn = rows[(self._workload.gpus[rows] > 0) | (self._state[rows] == JobState.PENDING)]
+        return shown
 
     def _snapshot(self, now_s: float) -> SharingSnapshot:
         snapshot = super()._snapshot(now_s)
