@@ -139,8 +139,13 @@ def test_it_is_asked_only_where_somebody_may_be_preempted_or_joined() -> None:
     always, less = both(0.0)
     assert same(run(Workload.build("w", rows), always), run(Workload.build("w", rows), less))
     assert (always.times > 4, less.times) == (True, 0)
-    # Of a host of its own user the last one makes use, and of a preemptible job too.
+    # A host of its own user is of no use to who would outlive it and lose all that it did.
     rows[0] |= {"user": "c", "shares": True}
+    rows[4] |= {"run_s": 500}
+    run(Workload.build("w", rows), less)
+    assert less.times == 0
+    # A short job joins it; and a job that might be preempted is one more reason to ask.
+    rows[4] |= {"run_s": 5}
     assert before_sharing(run(Workload.build("w", rows), less))[0] == 2.0
     asked, rows[1] = less.times, rows[1] | {"preemptible": True}
     run(Workload.build("w", rows), less)
