@@ -22,7 +22,9 @@ import numpy as np
 from benchmarks.evaluate.cells import FAMILIES
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.running_jobs import RunningJobs
+from slurm_soda.policies.run_times.spreads import SPREAD_RATIO, SPREAD_RATIOS, Spreads
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.generators.registry import generate_workload
 from slurm_soda.simulator.runs.predicted_run_times import traits_of_workload
@@ -80,8 +82,10 @@ def scores(workload: Workload, learn_days: float) -> tuple[int, list[Score]]:
     told: dict[str, list[float]] = {name: [] for name in ESTIMATES}
     actual: list[float] = []
     learner, past, traits = RunTimeLearner(), RunTimeHistory(), traits_of_workload(workload)
+    follow = _follow_running(learner, workload, traits)
     for row, ended in _submissions(workload):
         _teach(learner, traits, workload, ended)
+        follow(row, ended)
         for each in ended:
             past.learn(traits[each].owner, max(float(workload.run_s[each]), 1.0))
         if workload.submit_s[row] >= learn_days * DAY_S:
@@ -102,13 +106,27 @@ class Foresight(NamedTuple):
     """Half of the predictions were off by less."""
 
 
-LEARNERS: dict[str, tuple[FloatColumn, bool]] = {
-    "one bin a job": (np.eye(BINS), False),
-    "one bin a job, time limits": (np.eye(BINS), True),
-    "close bins too": (SPREAD, False),
-    "close bins too, time limits": (SPREAD, True),
+class Lessons(NamedTuple):
+    """What is learned from jobs."""
+
+    ratios: tuple[float, ...]
+    """How a job that ended makes bins likely."""
+    limits: bool = True
+    """Whether time limits tell jobs apart."""
+    running: bool = False
+    """Whether jobs that have not ended teach, too."""
+
+
+LEARNERS: dict[str, Lessons] = {
+    "one bin a job": Lessons((1.0,), limits=False),
+    "one bin a job, time limits": Lessons((1.0,)),
+    "close bins too": Lessons((SPREAD_RATIO,), limits=False),
+    "close bins too, time limits": Lessons((SPREAD_RATIO,)),
+    "learned widths": Lessons(SPREAD_RATIOS, limits=False),
+    "learned widths, time limits": Lessons(SPREAD_RATIOS),
+    "and running jobs": Lessons(SPREAD_RATIOS, running=True),
 }
-"""How a job that ended makes bins likely, and whether time limits tell jobs apart; the last one is the product's."""
+"""The last one is the product's."""
 
 
 def foresee(workloads: Sequence[Workload]) -> list[Foresight]:
@@ -116,22 +134,39 @@ def foresee(workloads: Sequence[Workload]) -> list[Foresight]:
     actual = np.maximum(np.concatenate([workload.run_s for workload in workloads]), 1.0)
     uniform = np.full(BINS, 1.0 / BINS)
     found = [_foresight("uniform in the logarithm", [(uniform, RemainingTimeCurve.of(uniform))] * len(actual), actual)]
-    for name, (spread, limits) in LEARNERS.items():
-        expected = [each for workload in workloads for each in _expectations(workload, spread, limits)]
+    for name, lessons in LEARNERS.items():
+        expected = [each for workload in workloads for each in _expectations(workload, lessons)]
         found.append(_foresight(name, expected, actual))
     return found
 
 
-def _expectations(
-    workload: Workload, spread: FloatColumn, limits: bool
-) -> Iterator[tuple[FloatColumn, RemainingTimeCurve]]:
-    learner, traits = RunTimeLearner(spread), traits_of_workload(workload)
-    if not limits:
+def _expectations(workload: Workload, lessons: Lessons) -> Iterator[tuple[FloatColumn, RemainingTimeCurve]]:
+    learner, traits = RunTimeLearner(Spreads(lessons.ratios)), traits_of_workload(workload)
+    if not lessons.limits:
         traits = [replace(each, limit_s=math.inf) for each in traits]
+    follow = _follow_running(learner, workload, traits) if lessons.running else None
     for row, ended in _submissions(workload):
         _teach(learner, traits, workload, ended)
+        if follow is not None:
+            follow(row, ended)
         known = learner.known(traits[row])
         yield known.probability, known.curve
+
+
+def _follow_running(
+    learner: RunTimeLearner, workload: Workload, traits: Sequence[SubmissionTraits]
+) -> Callable[[int, Iterable[int]], None]:
+    """What tells the learner of the jobs that run when one is submitted, given those that have ended by then."""
+    running, present = RunningJobs(learner), dict[int, None]()
+
+    def follow(row: int, ended: Iterable[int]) -> None:
+        for each in ended:
+            del present[each]
+        rows = np.array(list(present), dtype=np.int64)
+        running.observe(rows, workload.submit_s[row] - workload.submit_s[rows], lambda at: traits[rows[at]])
+        present[row] = None
+
+    return follow
 
 
 def _foresight(name: str, expected: Sequence[tuple[FloatColumn, RemainingTimeCurve]], actual: FloatColumn) -> Foresight:

@@ -143,13 +143,17 @@ class RunTimePredictor:
         ids = table.job_id.tolist()
         numbers = np.array([self._number(jobs[job_id]) for job_id in ids], dtype=np.int64)
         attained_s = np.array([_attained_s(job_cache.jobs[job_id], now_s) for job_id in ids], dtype=np.float64)
+        alone = np.array(
+            [not any(run.shared for run in job_cache.jobs[job_id].runs.values()) for job_id in ids], dtype=bool
+        )
+        self.forecast.observe(table.job_id, numbers, np.where(alone, attained_s, 0.0))
         if self.forecast.learner.learnt and len(ids):
             predicted_s, _ = self.forecast.remaining(numbers, attained_s)
             left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
         else:
             left_s = np.full(len(ids), np.nan)
         by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
-        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s)
+        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s, now_s)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None and told is None and not attained_s[at]:  # all of it lies ahead

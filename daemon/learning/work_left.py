@@ -14,10 +14,10 @@ from slurm_soda.slurm_ext.client import SlurmJob
 
 
 def work_left(
-    store: Store, jobs: Iterable[SlurmJob], iteration_s: Callable[[SlurmJob], Estimate | None]
+    store: Store, jobs: Iterable[SlurmJob], iteration_s: Callable[[SlurmJob], Estimate | None], now_s: float
 ) -> dict[int, IterationWork]:
-    """What is left of jobs by their own word, by id: of running ones from where they are, of requeued ones from where they
-    saved their state, as what came after that is lost.
+    """What is left of jobs by their own word, by id: of running ones from where they are by now, if they went on since they
+    told; of requeued ones from where they saved their state, as what came after that is lost.
 
     Left out are jobs that say nothing, or say too little: how many iterations they have (by ``--soda-iterations``, else by
     what they tell), and a program that stands still, or should have ended, may be mistaken about what is left.
@@ -26,6 +26,7 @@ def work_left(
         store: what they told.
         jobs: those that may have told something.
         iteration_s: time of an iteration alone, where a job has not been alone for long enough to show its own.
+        now_s: the instant, Unix seconds.
     """
     runs: dict[RunId, SlurmJob] = {}
     for job in jobs:
@@ -40,19 +41,21 @@ def work_left(
         found: dict[int, IterationWork] = {}
         for run, row in told.items():
             job = runs[run]
-            left = _left(row, job)
-            if left is None:
-                continue
             own_s = own_alone_s(paces.get(run.job_id, ()))
             each = iteration_s(job) if own_s is None else Estimate(own_s, 0.0, Source.MEASURED)
-            if each is not None and each.value > 0:
+            left = _left(row, job, now_s, 0.0 if each is None else each.value)
+            if left is not None and each is not None and each.value > 0:
                 found[run.job_id] = IterationWork(left, each)
     return found
 
 
-def _left(told: JobProgressRow, job: SlurmJob) -> float | None:
+def _left(told: JobProgressRow, job: SlurmJob, now_s: float, each_s: float) -> float | None:
     total = float(job.hints.iterations or told.total)
     if job.state == "PENDING":
         return total - min(max(told.saved, 0.0), total) if total else None
     done = told.iterations
-    return total - done if done < total and told.idle_s <= LATE_S else None
+    if done >= total or told.idle_s > LATE_S:
+        return None
+    # Readings are seconds old. It may stand still since: longer than any reading takes, nothing is counted in advance.
+    since_s = min(max(now_s - told.at_s, 0.0), LATE_S)
+    return max(total - done - since_s / each_s, 0.0) if each_s > 0 else total - done

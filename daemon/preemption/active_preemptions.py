@@ -130,9 +130,8 @@ class ActivePreemptions:
             if _awaits_nodes(active_preemption, step, at.steady_s):
                 continue
             if step.send is not None and job is not None and at.steady_s >= active_preemption.retry_s:
-                preemption_steps.append(
-                    PreemptionStep(active_preemption, step.send, _change(active_preemption, step, job))
-                )
+                change = _change(active_preemption, step, job, wanted=context.wanted)
+                preemption_steps.append(PreemptionStep(active_preemption, step.send, change))
         preemption_steps.sort(
             key=lambda preemption_step: ("start-now", "requeue-ended", "requeue", "signal").index(preemption_step.send)
         )
@@ -270,12 +269,14 @@ def _still_leaving(active_preemption: ActivePreemption, jobs: Mapping[int, Slurm
     return active_preemption.phase in LEAVING_PHASES and job is not None and job.state in present
 
 
-def _change(active_preemption: ActivePreemption, step: PreemptionDecision, job: SlurmJob) -> JobChange:
+def _change(
+    active_preemption: ActivePreemption, step: PreemptionDecision, job: SlurmJob, *, wanted: bool = False
+) -> JobChange:
     reason = _with(active_preemption.reason, step.why)
     if step.send == "signal":
         return job_changes.signal_change(job.job_id, job.hints.checkpoint_signal or "TERM", reason)
     if step.send == "start-now":
-        return job_changes.start_now_change(job.job_id, reason)
+        return job_changes.start_now_change(job.job_id, reason, keeps_lift=wanted)
     return job_changes.requeue_change(job.job_id, reason, ended=step.send == "requeue-ended")
 
 

@@ -13,7 +13,9 @@ from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import LearnedRunTime, RunTimeLearner
 from slurm_soda.policies.run_times.remaining_time_curve import BINS
 from slurm_soda.policies.run_times.remaining_time_curve import interpolate_remaining_s as left_by_curves
+from slurm_soda.policies.run_times.running_jobs import RunningJobs
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
+from slurm_soda.policies.snapshot_file.identifiers import JobIdColumn
 
 LEARNED_AFTER_S, LEARN_EVERY_S = 60.0, 30.0
 """sodad learns from a job once its end is so long ago, as accounting and agents report later, and so often."""
@@ -32,8 +34,8 @@ limit."""
 class _Kind:
     traits: SubmissionTraits
     learnt: LearnedRunTime
-    own: int
-    everybody: int
+    own: float
+    everybody: float
 
 
 @dataclass(slots=True)
@@ -46,10 +48,16 @@ class BatchRunTimePredictor:
     learner: RunTimeLearner = field(default_factory=RunTimeLearner)
     _kinds: list[_Kind] = field(default_factory=list)
     _numbers: dict[SubmissionTraits, int] = field(default_factory=dict)
-    _by_owner: dict[str, int] = field(default_factory=dict)
+    _by_owner: dict[str, float] = field(default_factory=dict)
+    """What was learned from each owner's jobs: how many ended, and how many of those that run should have."""
+    _by_all: float = 0.0
     _total_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
     _error_s: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS + 1)))
     _probability: FloatColumn = field(default_factory=lambda: np.zeros((0, BINS)))
+    _running: RunningJobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._running = RunningJobs(self.learner)
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -82,7 +90,25 @@ class BatchRunTimePredictor:
             PolicyError: the run time is negative or not finite.
         """
         self.learner.learn(traits, run_s)
-        self._by_owner[traits.owner] = self._by_owner.get(traits.owner, 0) + 1
+        self._note(traits.owner, 1.0)
+
+    def observe(self, job_id: JobIdColumn, numbers: IntColumn, attained_s: FloatColumn) -> None:
+        """Learn from what the listed jobs have run for so far, of which none has ended.
+
+        Args:
+            job_id: ascending; a job that is not listed any more has ended.
+            numbers: of their kinds.
+            attained_s: what each has run for; 0 of a job that tells nothing.
+        """
+        for row, before, now in self._running.observe(job_id, attained_s, lambda row: self._kinds[numbers[row]].traits):
+            number = int(numbers[row])
+            # By what is expected so many of such jobs should have ended: what this one tells, in jobs.
+            expected = self._probability[number, before:]
+            self._note(self._kinds[number].traits.owner, float(expected[: now - before].sum() / expected.sum()))
+
+    def _note(self, owner: str, jobs: float) -> None:
+        self._by_owner[owner] = self._by_owner.get(owner, 0.0) + jobs
+        self._by_all += jobs
 
     def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
         """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for."""
@@ -104,18 +130,18 @@ class BatchRunTimePredictor:
 
     def _is_stale(self, number: int) -> bool:
         kind = self._kinds[number]
-        more = self._by_owner.get(kind.traits.owner, 0) - kind.own
+        more = self._by_owner.get(kind.traits.owner, 0.0) - kind.own
         if more >= min(1 + RENEW_RATIO * kind.own, RENEW_JOBS):
             return True
-        return self.learner.learnt - kind.everybody >= 1 + RENEW_RATIO * kind.everybody
+        return self._by_all - kind.everybody >= 1 + RENEW_RATIO * kind.everybody
 
     def _renew(self, number: int) -> None:
         self._kinds[number] = self._look_up(self._kinds[number].traits)
         self._show(number)
 
     def _look_up(self, traits: SubmissionTraits) -> _Kind:
-        own = self._by_owner.get(traits.owner, 0)
-        return _Kind(traits, self.learner.known(traits), own, self.learner.learnt)
+        own = self._by_owner.get(traits.owner, 0.0)
+        return _Kind(traits, self.learner.known(traits), own, self._by_all)
 
     def _show(self, number: int) -> None:
         learnt = self._kinds[number].learnt

@@ -1,72 +1,33 @@
-"""Learning run times from jobs that ended, one at a time: a decaying histogram for each group, the general ones behind
-the special ones.
+"""Learning run times from jobs that ended, one at a time, and from those that run: a decaying histogram for each group, the
+general ones behind the special ones.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.run_times.histograms import PRIOR_JOBS, UNIFORM_PRIOR_JOBS, Histogram, OwnersMean
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits, list_groups
 from slurm_soda.policies.run_times.owners import MIN_OWNERS
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, SPREAD, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.remaining_time_curve import BINS, RemainingTimeCurve, find_bins
+from slurm_soda.policies.run_times.spreads import Spreads
 from slurm_soda.policies.snapshot import FloatColumn
 
-PRIOR_JOBS = 5.0
-"""Our choice: a group's own jobs count as much as all that is known more generally once there are so many of them."""
-UNIFORM_PRIOR_JOBS = 1.0
-"""The same for the distribution of nobody, behind that of everybody."""
-OWNER_JOBS = PRIOR_JOBS
-"""As so many jobs each owner counts in a group of several owners: our choice, as much as the more general group behind."""
 MAX_GROUPS = 20_000
 """Of more groups of one owner each, the owner who has the most loses the one in which no job of his ended for longest; so
-many names of one owner's jobs make nobody else's past forgotten. Each takes about a KiB."""
+many names of one owner's jobs make nobody else's past forgotten. Each takes 2 KiB."""
+SPREADS = Spreads()
 _OWNER_HALF_LIFE = 1000.0
 """Jobs of an owner after which one counts half; people change what they do."""
 _SHAPE_HALF_LIFE = 100.0
 """Jobs of an owner and one shape after which one counts half."""
 _CLOSEST_HALF_LIFE = 50.0
 """Jobs of an owner, one shape and one name, model or time limit after which one counts half."""
-
-
-@dataclass(slots=True)
-class _Histogram:
-    weights: FloatColumn = field(default_factory=lambda: np.zeros(BINS))
-    total: float = 0.0
-    jobs: int = 0
-
-    def add(self, likely: FloatColumn, keep: float) -> None:
-        """One more job, which makes bins so ``likely``; what was before counts ``keep`` times as much as it did."""
-        self.weights *= keep
-        self.weights += likely
-        self.total = self.total * keep + 1.0
-        self.jobs += 1
-
-
-@dataclass(slots=True)
-class _OwnersMean:
-    """The sum of owners' own distributions, each of which adds up to 1."""
-
-    weights: FloatColumn = field(default_factory=lambda: np.zeros(BINS))
-    owners: dict[str, int] = field(default_factory=dict)
-    """Jobs of each owner."""
-
-    def add(self, owner: str, histogram: _Histogram) -> None:
-        self.weights += histogram.weights / histogram.total
-        self.owners[owner] = histogram.jobs
-
-    def remove(self, owner: str, histogram: _Histogram) -> None:
-        if self.owners.pop(owner, 0):
-            self.weights -= histogram.weights / histogram.total
-
-    def histogram(self) -> _Histogram:
-        """As if each owner had run :data:`OWNER_JOBS` jobs; what rounding left below 0 is 0."""
-        weights = OWNER_JOBS * np.maximum(self.weights, 0.0)
-        return _Histogram(weights, OWNER_JOBS * len(self.owners), sum(self.owners.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +52,8 @@ class RunTimeLearner:
 
     A group's distribution is its own histogram, with that of the next more general group as :data:`PRIOR_JOBS` jobs
     beside it: a chain of Dirichlet priors. At its end stands a distribution without a typical time, even in the
-    logarithm, so that no run time is ever impossible.
+    logarithm, so that no run time is ever impossible. How far each job of a group spreads over bins is learned from how
+    its own jobs were foreseen (:class:`.Spreads`); a new group begins with what its owner's more general one learned.
 
     A group of several owners is the mean of their own distributions, in which each counts as :data:`OWNER_JOBS` jobs,
     however many he ran; with fewer than :data:`.MIN_OWNERS` owners beside the one who is asked about, it is passed over.
@@ -102,22 +64,29 @@ class RunTimeLearner:
     ``p / (c k + p)`` of the prior's own move is added. If that one is at most ``1 / n``, so is the sum, as ``n <= k``; the
     last prior does not move at all. So it holds for any number of groups of several owners behind each other. The groups of
     the other owner alone only shrink the move. That a job counts in several bins changes nothing: all that is asked of
-    ``L`` and ``W`` is that they add up to 1. So **no range of run times becomes more or less likely by more than 1 / n**,
+    ``L`` and ``W`` is that they add up to 1, and that ``W`` is the same whatever the liar runs. So each owner's widths are
+    learned from his own jobs alone, by what his own groups said of each with the distribution of nobody behind them.
+    So **no range of run times becomes more or less likely by more than 1 / n**,
     and the median predicted from it stays between the quantiles ``1/2 - 1/n`` and ``1/2 + 1/n`` of what it was.
+
+    Jobs that run do not change that. In a group of several owners ``L`` and ``W`` are what owners' own jobs say, ended or
+    running, and owners count there once a job of theirs ended. In a group of one owner his running jobs move what is
+    no longer possible to them to where his own jobs say, which is a Markov kernel (:func:`.outlive`): it shrinks each
+    move of what is behind or leaves it as it is.
 
     He also chooses which models and time limits his jobs have, and so in which groups he is. One that speaks only because
     he is the last owner that was missing tells what the others in it ran: that may be far from what the group behind
     says, but his own part of it is again at most ``1 / k``.
     """
 
-    def __init__(self, spread: FloatColumn = SPREAD) -> None:
-        """``spread``: how likely a job that ended in a bin (by row) makes each one; rows add up to 1."""
-        self._spread = spread
-        self._groups: dict[str, OrderedDict[JobGroup, _Histogram]] = {}
+    def __init__(self, spreads: Spreads = SPREADS) -> None:
+        """``spreads``: how a job that ended makes bins likely."""
+        self._spreads = spreads
+        self._groups: dict[str, OrderedDict[JobGroup, Histogram]] = {}
         """Of one owner each, by owner; the owner whose last job ended longest ago comes first."""
         self._count = 0
         """Groups of one owner each."""
-        self._common: dict[JobGroup, _OwnersMean] = {}
+        self._common: dict[JobGroup, OwnersMean] = {}
         """Of several owners, made of those."""
         self.learnt = 0
         """Jobs so far."""
@@ -130,24 +99,45 @@ class RunTimeLearner:
         """
         if not 0.0 <= run_s < float("inf"):
             raise PolicyError(f"a run time must be 0 s or more and finite, not {run_s!r}")
-        owner, likely = traits.owner, self._spread[find_bins(np.array([run_s]))[0]]
-        own: OrderedDict[JobGroup, _Histogram] = self._groups.pop(owner, OrderedDict())
+        owner, at = traits.owner, int(find_bins(np.array([run_s]))[0])
+        groups = list_groups(traits)
+        prior, foreseen = UNIFORM_PRIOR_JOBS, np.full(len(self._spreads.prior), 1.0 / BINS)
+        for group, histogram in self._of_owner(owner, groups):
+            foreseen = histogram.foresee(at, foreseen, prior, self._spreads)
+            prior = PRIOR_JOBS if histogram.jobs else prior
+            histogram.add(at, foreseen, self._spreads)
+            if (common := group._replace(owner=None)) in groups:
+                histogram.heard_by = self._common.setdefault(common, OwnersMean())
+                histogram.heard_by.update(owner, histogram)
+        self._bound_groups()
+        self.learnt += 1
+
+    def begin(self, traits: SubmissionTraits) -> list[tuple[Histogram, int]]:
+        """Where a job that begins to run will count, and how many jobs have ended there: for :meth:`move`."""
+        found = self._of_owner(traits.owner, list_groups(traits))
+        self._bound_groups()
+        return [(histogram, histogram.jobs) for _, histogram in found]
+
+    def move(self, owner: str, counts: Iterable[tuple[Histogram, int]], before: int, now: int) -> None:
+        """A job of this owner that had reached one bin has reached another, and has not ended; 0 for none."""
+        for histogram, since in counts:
+            histogram.move(before, now, since)
+            if histogram.heard_by is not None:
+                histogram.heard_by.note_change(owner)
+
+    def _of_owner(self, owner: str, groups: Sequence[JobGroup]) -> list[tuple[JobGroup, Histogram]]:
+        """The groups of one owner, the last ones to be forgotten from now on."""
+        own: OrderedDict[JobGroup, Histogram] = self._groups.pop(owner, OrderedDict())
         self._groups[owner] = own
         self._count -= len(own)
-        groups = list_groups(traits)
+        widths = self._spreads.prior
         for group in groups:
-            if group.owner is None:
-                continue
-            histogram = own.setdefault(group, _Histogram())
-            own.move_to_end(group)
-            self._leave_common(group, owner, histogram)
-            histogram.add(likely, 0.5 ** (1.0 / _half_life(group)))
-            if (common := group._replace(owner=None)) in groups:
-                self._common.setdefault(common, _OwnersMean()).add(owner, histogram)
+            if group.owner is not None:
+                histogram = own.setdefault(group, Histogram(0.5 ** (1.0 / _half_life(group)), widths))
+                own.move_to_end(group)
+                widths = histogram.widths
         self._count += len(own)
-        while self._count > MAX_GROUPS:
-            self._forget_one_group()
-        self.learnt += 1
+        return [(group, own[group]) for group in groups if group.owner is not None]
 
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
         """What jobs of these traits may be expected to run for; also where nothing was learned yet."""
@@ -157,39 +147,36 @@ class RunTimeLearner:
     def distribution(self, traits: SubmissionTraits) -> tuple[FloatColumn, JobGroup, int]:
         """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""
         probability = np.full(BINS, 1.0 / BINS)
-        closest, jobs = JobGroup(), 0
-        own: Mapping[JobGroup, _Histogram] = self._groups.get(traits.owner, {})
+        closest = JobGroup()
+        heard: Histogram | OwnersMean | None = None
+        own: Mapping[JobGroup, Histogram] = self._groups.get(traits.owner, {})
         for group in list_groups(traits):
-            histogram = own.get(group) if group.owner is not None else self._others(group, traits.owner)
-            if histogram is not None:
-                prior = PRIOR_JOBS if jobs else UNIFORM_PRIOR_JOBS
-                probability = (histogram.weights + prior * probability) / (histogram.total + prior)
-                closest, jobs = group, histogram.jobs
-        return probability, closest, jobs
+            said = own.get(group) if group.owner is not None else self._others(group, traits.owner)
+            if said is None:
+                continue
+            prior = UNIFORM_PRIOR_JOBS if heard is None else PRIOR_JOBS
+            probability = said.with_prior(prior, probability, self._spreads)
+            if said.jobs:
+                closest, heard = group, said
+        return probability, closest, 0 if heard is None else heard.jobs
 
-    def _others(self, group: JobGroup, owner: str) -> _Histogram | None:
+    def _others(self, group: JobGroup, owner: str) -> OwnersMean | None:
         """A group of several owners, where enough of them are not this one."""
         common = self._common.get(group)
-        if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS:
-            return None
-        return common.histogram()
+        return None if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS else common
 
-    def _forget_one_group(self) -> None:
-        owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
-        group, histogram = self._groups[owner].popitem(last=False)
-        self._leave_common(group, owner, histogram)
-        self._count -= 1
-        if not self._groups[owner]:
-            del self._groups[owner]
-
-    def _leave_common(self, group: JobGroup, owner: str, histogram: _Histogram) -> None:
-        """Take an owner's group out of the one of several owners that it is part of."""
-        key = group._replace(owner=None)
-        common = self._common.get(key)
-        if common is not None:
-            common.remove(owner, histogram)
-            if not common.owners:
-                del self._common[key]
+    def _bound_groups(self) -> None:
+        while self._count > MAX_GROUPS:
+            owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
+            group, histogram = self._groups[owner].popitem(last=False)
+            self._count -= 1
+            if not self._groups[owner]:
+                del self._groups[owner]
+            if histogram.heard_by is not None:
+                histogram.heard_by.remove(owner)
+                if not histogram.heard_by.owners:
+                    del self._common[group._replace(owner=None)]
+                histogram.heard_by = None
 
 
 def _half_life(group: JobGroup) -> float:

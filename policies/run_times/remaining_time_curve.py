@@ -24,13 +24,6 @@ EDGES_S: FloatColumn = np.concatenate(
 """Bin ``i`` is ``EDGES_S[i]`` up to ``EDGES_S[i + 1]``: logarithmic from 1 s to a year, what is shorter is the first one."""
 BINS = len(EDGES_S) - 1
 MIDDLES_S: FloatColumn = np.sqrt(np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO) * EDGES_S[1:])
-SPREAD_RATIO = 1.5
-"""Our choice, by how likely the run times of generated workloads (seeds 1 and 2) were before they were seen: a job that ran
-for t makes other times the likelier the closer they are to t, half as likely with each factor of 1.5."""
-_APART = np.abs(np.subtract.outer(np.arange(BINS), np.arange(BINS)))
-_NEAR = 0.5 ** (_APART * math.log(STEP_RATIO) / math.log(SPREAD_RATIO))
-SPREAD: FloatColumn = _NEAR / _NEAR.sum(axis=1, keepdims=True)
-"""How likely each bin is made by a job that ended in a bin; by that one, rows add up to 1."""
 _LATER = np.triu(np.ones((BINS, BINS)))
 """Bins that a job may still end in, by the bin that it has reached."""
 

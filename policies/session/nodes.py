@@ -77,6 +77,14 @@ class NodeSession:
         """Somebody else decided, for reasons of his own: the next time any waiting job may start."""
         self._all = True
 
+    def is_too_large(self, job: SessionJob) -> bool:
+        """Whether the empty cluster could not hold a job."""
+        return self._too_large[job.shape]
+
+    def free_on(self, node: int) -> tuple[int, int, int]:
+        """GPUs, CPUs and memory that a node has free."""
+        return self._free_nodes.on(node)
+
     def next_event_s(self) -> float:
         """When the next decision may differ without any event; infinite if nobody waits."""
         return self._tail.next_event_s() if self._waits else INFINITY

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.session.ranking import RankingPolicy, StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import CpuJobsLastPolicy, SharingPolicy, SharingSnapshot
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.simulator.workload import Workload
 
 _LEAST_STEP_S = 1.0
@@ -84,12 +85,27 @@ class PolicyWithPredictions:
                 iterations = predicted.sharing.iterations * (told_s / left_s)
             predicted = replace(predicted, sharing=replace(predicted.sharing, iterations=iterations))
         plan = self._policy.decide(predicted)
-        return plan if isinstance(self, StartsOnlyPolicy) else decide_again_in_time(predicted, plan)
+        if isinstance(self, StartsOnlyPolicy):
+            return plan
+        return self._decide_again_when_known(predicted, decide_again_in_time(predicted, plan), attained_s)
+
+    def _decide_again_when_known(self, snapshot: ClusterSnapshot, plan: Plan, attained_s: FloatColumn) -> Plan:
+        """The plan, to be made anew when more becomes known while GPU jobs wait: the run time of a job that ended, or what
+        is left of one that runs.
+        """
+        runs, waits = _split_gpu_jobs(snapshot, plan)
+        if not waits.any():
+            return plan
+        known_s = [max(at_s, snapshot.now_s + _LEAST_STEP_S) for at_s, _ in islice(self._ended, 1)]
+        tells_in_s = self._delays.progress_s - attained_s[runs]
+        known_s += (snapshot.now_s + np.maximum(tells_in_s[tells_in_s > 0], _LEAST_STEP_S)).tolist()
+        return replace(plan, next_event_s=min([plan.next_event_s, *known_s]))
 
     def _remaining_s(self, rows: IntColumn, attained_s: FloatColumn) -> FloatColumn:
         """Never more than time limits leave."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
+        self._forecast.observe(rows, self._kind[rows], attained_s)
         predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
         told_s = self._standing.remaining(rows, attained_s, predicted_s)
         capped: FloatColumn = np.fmin(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
@@ -119,17 +135,23 @@ def decide_again_in_time(snapshot: ClusterSnapshot, plan: Plan) -> Plan:
     """The plan, which is to be made anew when a running job outlives what is said of it, while jobs wait that may take its
     place: until it ends, which may be in a year, nothing else may happen.
     """
+    runs, waits = _split_gpu_jobs(snapshot, plan)
+    if not waits.any():
+        return plan
+    # One that is slowed down outlives it later: then the policy is asked each time that what is left has halved.
+    left_s = np.maximum(snapshot.jobs.remaining_s[runs], _LEAST_STEP_S)
+    return replace(
+        plan, next_event_s=min(plan.next_event_s, snapshot.now_s + float(np.fmin.reduce(left_s, initial=np.inf)))
+    )
+
+
+def _split_gpu_jobs(snapshot: ClusterSnapshot, plan: Plan) -> tuple[BoolColumn, BoolColumn]:
+    """By row, the GPU jobs that run once a plan is carried out, and those that do not."""
     jobs = snapshot.jobs
     leaving = np.isin(jobs.job_id, [preempt.job_id for preempt in plan.preempts])
     runs = ((jobs.state == JobState.RUNNING) & ~leaving) | np.isin(jobs.job_id, plan.starts)
     on_gpus = jobs.gpus > 0
-    if not (on_gpus & ~runs).any():
-        return plan
-    # One that is slowed down outlives it later: then the policy is asked each time that what is left has halved.
-    left_s = np.maximum(jobs.remaining_s[runs & on_gpus], _LEAST_STEP_S)
-    return replace(
-        plan, next_event_s=min(plan.next_event_s, snapshot.now_s + float(np.fmin.reduce(left_s, initial=np.inf)))
-    )
+    return on_gpus & runs, on_gpus & ~runs
 
 
 def with_estimated_run_times(policy: Policy, workload: Workload) -> Policy:

@@ -17,6 +17,7 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.shares import derive_shares
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.session.ranking import StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
@@ -33,6 +34,7 @@ from slurm_soda.simulator.runs.predicted_run_times import (
     with_estimated_run_times,
     with_predicted_run_times,
 )
+from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
@@ -87,6 +89,8 @@ class Scenario:
     follows."""
     delays: PredictionDelays = field(default_factory=PredictionDelays)
     """How late predictions know what they are made from."""
+    requeue_s: float = 0.0
+    """A preempted job starts again so long after it left at the earliest; only where policies are told predictions."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -161,6 +165,8 @@ class Scenario:
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
         if self.predicted:
             policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
+            if self.requeue_s and not isinstance(policy, StartsOnlyPolicy):
+                policy = RequeuedJobsWait(policy, self.requeue_s)
         else:
             policy = with_estimated_run_times(policy, self.workload)
         if sharing is not None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.engine.demand import Demand, RequestShape
-from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
+from slurm_soda.policies.engine.placement import FreeNodes, NodeGroups
 from slurm_soda.policies.engine.placement_pass import RefusedShapes, find_too_large
 from slurm_soda.policies.session.ranking import JobStart, SessionJob
 from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
@@ -55,6 +55,14 @@ class PlainDecisions:
         """Something happened to jobs with GPUs that is the policy's to answer."""
         self._alone: SessionJob | None = None
         """Who just came, while nobody else waited for GPUs."""
+
+    def add(self, waiting: Collection[SessionJob], running: Collection[SessionJob]) -> None:
+        """Jobs that are there already; if any of them has GPUs, the policy is to be asked."""
+        for job in (*waiting, *running):
+            self.submit(job)
+            self._asks |= bool(job.gpus)
+        for job in running:
+            self.started(job)
 
     def submit(self, job: SessionJob) -> None:
         """A job begins to wait."""
@@ -129,14 +137,6 @@ class PlainDecisions:
         self._freed.clear()
         return starts
 
-    def devices(self, pieces: Sequence[NodeAllocation]) -> tuple[int, ...]:
-        """The first empty GPUs of these nodes."""
-        found: list[int] = []
-        for piece in pieces:
-            empty = (one for one in self._devices_of(piece.node) if not self._holders.holders(one))
-            found += [one for one, _ in zip(empty, range(piece.gpus), strict=False)]
-        return tuple(sorted(found))
-
     def _devices_of(self, node: int) -> range:
         return range(self._first[node], self._first[node + 1])
 
@@ -167,10 +167,10 @@ class PlainDecisions:
         most = min(shape.units, self._gpus[node]) if shape.units else 1
         theirs = self._cpu_jobs[node]
         may_start = shares or gpus >= shape.least[0]
-        if may_start and _parts(shape, cpus, memory_mib, most) > _parts(shape, *before[:2], most):
+        if may_start and count_parts(shape, cpus, memory_mib, most) > count_parts(shape, *before[:2], most):
             return True
         others = self._whole[0][node] - theirs[0], self._whole[1][node] - theirs[1]
-        return _parts(shape, *others, most) > _parts(shape, *before[2:], most)
+        return count_parts(shape, *others, most) > count_parts(shape, *before[2:], most)
 
     def _start_cpu_jobs(self, first: Sequence[JobStart]) -> list[JobStart]:
         """In the order of their submission, whoever fits; ``first`` start before them."""
@@ -220,7 +220,7 @@ class PlainDecisions:
         return line[0][2] if line else None
 
 
-def _parts(shape: RequestShape, cpus: int, memory_mib: int, most: int) -> int:
+def count_parts(shape: RequestShape, cpus: int, memory_mib: int, most: int) -> int:
     """How many parts of a request a node has cores and memory for."""
     _, least_cpus, least_mib = shape.least
     parts = min(most, cpus // least_cpus) if least_cpus else most

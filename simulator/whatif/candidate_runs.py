@@ -55,6 +55,8 @@ def make_variants(workload: Workload) -> tuple[Workload, ...]:
 
 TOLD_AFTER_S = 12.0
 """sodad knows what is left of a job that tells its progress once it has seen 10 s of it; agents send it every 2 s."""
+REQUEUE_S = 2.0
+"""sodad lets a job that it preempted wait for so long from the requeue on: before that its node may turn it away."""
 _TRIAL_WORKLOADS = 4
 _WORTH_A_PROCESS = 3000
 """Jobs to simulate, over all runs of a batch, below which starting processes takes longer than it saves."""
@@ -234,6 +236,7 @@ class CandidateRunner:
                 seed=seed,
                 predicted=estimates == PREDICTED,
                 delays=delays,
+                requeue_s=0.0 if role == "sharing" else REQUEUE_S,
                 sharing=self._question.sharing if role == "sharing" else None,
                 passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,

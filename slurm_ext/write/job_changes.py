@@ -308,9 +308,14 @@ def restore_change(job_id: int, undo: Mapping[str, str], old: Mapping[str, str],
     return JobChange(job_id, "unshare", {**undo, "Extra": ""}, old, reason)
 
 
-def start_now_change(job_id: int, reason: str) -> JobChange:
-    """Clears the two minutes that Slurm makes a preempted job wait; only for a job that shows PENDING."""
-    return JobChange(job_id, "start-now", {"StartTime": "now"}, {}, reason, preemption_id(job_id))
+def start_now_change(job_id: int, reason: str, *, keeps_lift: bool = True) -> JobChange:
+    """Clears the two minutes that Slurm makes a preempted job wait; only for a job that shows PENDING.
+
+    Without ``keeps_lift`` a lift from before its last start ends with the wait: Slurm would start the job before those that
+    the plan ranks before it.
+    """
+    new = {"StartTime": "now"} if keeps_lift else {"StartTime": "now", "SiteFactor": "0"}
+    return JobChange(job_id, "start-now", new, {}, reason, preemption_id(job_id))
 
 
 def signal_change(job_id: int, name: str, reason: str) -> JobChange:

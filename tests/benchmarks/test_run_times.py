@@ -51,3 +51,5 @@ def test_how_likely_run_times_were_is_told_for_each_way_to_learn() -> None:
     assert by_limit.median_factor < 1.2
     assert one.median_factor > 5.0
     assert found["close bins too"].log_probability < one.log_probability, "here run times repeat exactly"
+    fixed, learned = found["close bins too, time limits"], found["learned widths, time limits"]
+    assert learned.log_probability > fixed.log_probability + 0.3

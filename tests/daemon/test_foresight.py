@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileVal
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
 from slurm_soda.policies.run_times.prediction_sources import RunTimeSource
+from slurm_soda.policies.run_times.remaining_time_curve import MIDDLES_S
 from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon
@@ -114,6 +115,25 @@ def test_time_limits_tell_past_jobs_of_one_name_apart(slurm: FakeSlurm, daemon: 
     for job_id in (3, 4):  # without a limit, and with one that no job had
         assert told(sodad, job_id).run_s == pytest.approx(300.0, rel=0.5)
         assert (told(sodad, job_id).jobs, "limited" in told(sodad, job_id).basis) == (60, False)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_running_jobs_that_outlive_what_was_expected_teach_unless_they_share(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path, shares: bool
+) -> None:
+    past_job(fresh_store, "alice", 30.0, 10, 100)
+    running = [slurm.submit(job_id, gpus=1, work_s=3000.0) for job_id in range(1, 5)]
+    sodad = daemon(**SJF)
+    sodad.follow(4, every_s=2.0)
+    if shares:
+        for job in sodad.cycles._state.job_cache.jobs.values():
+            job.mark_shared()
+    sodad.follow(400, every_s=20.0)
+    assert {job.state for job in running} == {"RUNNING"}
+    learner = sodad.cycles._observer.run_time_predictor.forecast.learner
+    known = learner.known(run_time_predictions.traits_of_record(slurm.jobs()[0]))
+    assert known.jobs == 10
+    assert (float(known.probability[MIDDLES_S > 300.0].sum()) > 0.25) is not shares
 
 
 @pytest.mark.parametrize("limit_s", [60.0, 5400.0, 7 * 86_400.0, math.inf])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from slurm_soda.daemon.preemption.state_machine import (
     PreemptionDecision,
     decide_next_step,
 )
+from slurm_soda.policies.pipeline.stages import empty_plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.records import NAN, record
@@ -193,6 +196,19 @@ def test_places_are_not_kept_for_a_job_that_cannot_take_them(reason: str, restar
     jobs = {1: LEASED, 2: record(2, reason=reason, restarts=restarts)}
     steps, _ = following.advance(jobs, None, Instant(NOW_S, NOW_S), may_begin=True, left={1})
     assert [each.send for each in steps] == sends
+
+
+@pytest.mark.parametrize(
+    ("starts", "new"), [([], {"StartTime": "now", "SiteFactor": "0"}), ([1], {"StartTime": "now"})]
+)
+def test_a_lift_ends_with_the_wait_unless_the_plan_starts_the_job(starts: list[int], new: dict[str, str]) -> None:
+    """It is from before its last start, and Slurm would start it before those that the plan ranks before it."""
+    following = ActivePreemptions(PreemptionSettings())
+    following.adopt([active_preemption("requeued")])
+    jobs = {1: LEASED, 2: record(2, state="RUNNING"), 3: record(3, reason="Priority")}
+    plan = replace(empty_plan(), starts=np.array(starts, dtype=np.int64))
+    (found,), _ = following.advance(jobs, plan, Instant(NOW_S, NOW_S), may_begin=True, left={1})
+    assert (found.send, found.change.new) == ("start-now", new)
 
 
 @pytest.mark.parametrize(("requeued_s", "send"), [(NOW_S - 1.9, None), (NOW_S - 2.0, "start-now")])

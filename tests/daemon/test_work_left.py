@@ -41,8 +41,8 @@ def tell(store: Store, restart: int = 0, **values: Any) -> None:
         }))  # fmt: skip
 
 
-def left_of(store: Store, job: SlurmJob) -> tuple[float, float] | None:
-    work = work_left(store, [job], lambda _job: KIND).get(7)
+def left_of(store: Store, job: SlurmJob, now_s: float = SUBMIT_S + 100) -> tuple[float, float] | None:
+    work = work_left(store, [job], lambda _job: KIND, now_s).get(7)
     return None if work is None else (work.left, work.each.value)
 
 
@@ -60,6 +60,19 @@ def test_a_running_job_has_what_it_has_not_done_yet(store: Store) -> None:
     assert left_of(store, running()) == (600.0, KIND.value)
     assert left_of(store, running(iterations=500)) == (100.0, KIND.value), "its owner's word on the whole counts"
     assert left_of(store, running(restarts=1)) is None, "another run said it"
+
+
+@pytest.mark.parametrize(("later_s", "left"), [(-5.0, 600.0), (4.0, 592.0), (LATE_S, 580.0), (60.0, 580.0)])
+def test_a_running_job_has_gone_on_since_it_told(store: Store, later_s: float, left: float) -> None:
+    """For as long as a reading may be old; one from the future is of a node whose clock is ahead."""
+    tell(store, saved=300.0)
+    assert left_of(store, running(), SUBMIT_S + 100 + later_s) == (pytest.approx(left), KIND.value)
+    assert left_of(store, waiting(1), SUBMIT_S + 100 + later_s) == (700.0, KIND.value), "one that waits has not"
+
+
+def test_a_job_that_should_just_have_ended_has_nothing_left(store: Store) -> None:
+    tell(store, iterations=999.0)
+    assert left_of(store, running(), SUBMIT_S + 105) == (0.0, KIND.value)
 
 
 @pytest.mark.parametrize(

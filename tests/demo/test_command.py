@@ -30,5 +30,5 @@ def test_it_ends_with_what_to_type_next(monkeypatch: pytest.MonkeyPatch, capsys:
     assert run(["demo", "--seed", "7", "--out", "there"]) == 0
     assert asked[0].seed == 7
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "next: sodactl whatif --sacct there/sacct-stock.txt --restart-cost-s=1 --tell-progress --set change_s=1"
+        "next: sodactl whatif --sacct there/sacct-stock.txt --restart-cost-s=0.3 --tell-progress --set change_s=1"
     )

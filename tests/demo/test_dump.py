@@ -109,7 +109,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("settings", "end"), COMMANDS)
 def test_the_next_command_has_the_daemons_settings(settings: DemoSettings, end: str) -> None:
-    start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=1 --tell-progress "
+    start = "sodactl whatif --sacct build/demo/sacct-stock.txt --restart-cost-s=0.3 --tell-progress "
     assert whatif_command(settings, draw_mix()) == start + end
 
 

@@ -127,6 +127,15 @@ def watch(jobs: Workload, delays: PredictionDelays) -> tuple[Watched, Simulation
     return watched, scenario.run(watched)
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_the_policy_is_asked_again_when_more_becomes_known_while_jobs_wait(gpus: int) -> None:
+    """At 80 s the job that ended at 10 s is learned from, at 210 s the long one tells its progress: neither is an event."""
+    rows = [{"submit_s": 0.0, "run_s": 10.0}, {"submit_s": 0.0, "run_s": 5000.0}, {"submit_s": 5.0, "run_s": 20.0}]
+    jobs = Workload.build("waits", [row | {"gpus": gpus if row["submit_s"] else 1, "user": "alice"} for row in rows])
+    asked_s = {one[0] for one in watch(jobs, PredictionDelays(learn_s=70.0, progress_s=210.0))[0].told}
+    assert {80.0, 210.0} & asked_s == ({80.0, 210.0} if gpus > 1 else set()), "only while one waits"
+
+
 def test_predictions_learn_as_late_as_is_said() -> None:
     """The policy does not go by them, so all that differs is what it is told: first when the first job was learned from."""
     jobs = workload(9, 40)

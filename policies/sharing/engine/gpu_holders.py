@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
+from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.sharing.snapshot import GpuDevices
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 
@@ -20,6 +21,7 @@ class GpuHolders:
     def __init__(self, gpus: IntColumn) -> None:
         """``gpus``: of each node."""
         self.first: IntColumn = np.concatenate(([0], np.cumsum(gpus))).astype(np.int64)
+        self._first: list[int] = self.first.tolist()
         self._holders: list[list[int]] = [[] for _ in range(int(self.first[-1]))]
         self._held: dict[int, tuple[int, ...]] = {}
         self._guest_on: dict[int, frozenset[int]] = {}
@@ -67,6 +69,21 @@ class GpuHolders:
             self._holders[device].remove(job)
             self.shared -= len(self._holders[device]) == 1
         return devices
+
+    def choose(
+        self, pieces: Iterable[NodeAllocation], given: set[int], leaving: Collection[int] = ()
+    ) -> tuple[int, ...]:
+        """The first GPUs of these nodes that nobody holds but jobs that are about to leave.
+
+        ``given``: those that other jobs get, to which these are added.
+        """
+        found: list[int] = []
+        for piece in pieces:
+            there = range(self._first[piece.node], self._first[piece.node + 1])
+            free = (one for one in there if one not in given and all(job in leaving for job in self._holders[one]))
+            found += islice(free, piece.gpus)
+        given.update(found)
+        return tuple(sorted(found))
 
     def devices(self, jobs: Iterable[int], memory_mib: FloatColumn) -> GpuDevices:
         """All GPUs, and what these jobs hold, which are the rows of a job table, ascending.

@@ -9,10 +9,13 @@ import numpy as np
 
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.run_times.gittins_rank import find_ranks
+from slurm_soda.policies.session.ranking import Ranking
+from slurm_soda.policies.sharing.known_order import PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.plan import mark_unshared
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.decision import OrderedPlaces, SharingRound
 from slurm_soda.policies.sharing.soda.guest_places import JOBS_PER_GPU
+from slurm_soda.policies.sharing.soda.known_run_times import may_gain, rank_known_services
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState
 
 SODA = "soda"
@@ -65,6 +68,19 @@ class Soda:
         preempts = places.place_gpu_jobs()
         places.place_cpu_jobs()
         return mark_unshared(places.plan(SODA, preempts), SODA)
+
+    @property
+    def prices_preemption(self) -> bool:
+        """Where it costs something, that is weighed against what all gain."""
+        return self.change_s > 0
+
+    def known_order(self) -> Ranking:
+        """Expected service where it is known."""
+        return rank_known_services(self.change_s)
+
+    def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
+        """See :func:`.may_gain`."""
+        return may_gain(guest, host, gpus, waiting)
 
     def _service(self, snapshot: ClusterSnapshot) -> FloatColumn:
         """GPUs x rank of each job, in GPU seconds: who waits must start first."""

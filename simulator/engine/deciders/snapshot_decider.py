@@ -216,11 +216,13 @@ class SnapshotDecider:
             gpu_types=nodes.gpu_types,
         )
 
+    def _rows(self) -> IntColumn:
+        """The jobs that a snapshot shows, ascending."""
+        return np.array(self._present, dtype=np.int64)
+
     def _snapshot(self, now_s: float) -> ClusterSnapshot:
-        jobs, rows = (
-            limit_preemptions(self._table(now_s), self._max_preemptions),
-            np.array(self._present, dtype=np.int64),
-        )
+        rows = self._rows()
+        jobs = limit_preemptions(self._table(now_s, rows), self._max_preemptions)
         snapshot = ClusterSnapshot(
             now_s=now_s,
             jobs=self._site.complete(jobs, rows),
@@ -230,8 +232,8 @@ class SnapshotDecider:
         )
         return mark_overdue(snapshot, self._passing_limit_s)
 
-    def _table(self, now_s: float) -> JobTable:
-        rows, work = np.array(self._present, dtype=np.int64), self._workload
+    def _table(self, now_s: float, rows: IntColumn) -> JobTable:
+        work = self._workload
         zeros = np.zeros(len(rows), dtype=np.int64)
         return JobTable(
             job_id=rows + 1,

@@ -12,9 +12,6 @@ from slurm_soda.policies.run_times.learner import RunTimeLearner
 from slurm_soda.policies.run_times.remaining_time_curve import (
     BINS,
     EDGES_S,
-    SPREAD,
-    SPREAD_RATIO,
-    STEP_RATIO,
     RemainingTimeCurve,
     find_bins,
 )
@@ -27,18 +24,6 @@ def test_bins_cover_a_second_to_a_year_and_take_what_is_beyond() -> None:
     assert find_bins(np.array([0.0, 0.5, 1.0, 365 * 86_400.0, 1e12])).tolist() == [0, 0, 1, BINS - 1, BINS - 1]
     inside = np.sqrt(EDGES_S[1:-1] * EDGES_S[2:])
     assert find_bins(inside).tolist() == list(range(1, BINS))
-
-
-def test_what_an_ended_job_makes_likely_adds_up_to_one_and_halves_with_each_step() -> None:
-    assert SPREAD.shape == (BINS, BINS)
-    assert SPREAD.sum(axis=1) == pytest.approx(np.ones(BINS))
-    assert (SPREAD > 0).all()
-    assert SPREAD.argmax(axis=1).tolist() == list(range(BINS)), "also at both ends"
-    steps = np.log(2.0) / np.log(SPREAD_RATIO) * np.log(STEP_RATIO)
-    for at in (0, BINS // 2, BINS - 1):
-        away = np.abs(np.arange(BINS) - at)
-        assert np.log(SPREAD[at] / SPREAD[at, at]) == pytest.approx(-steps * away)
-    assert SPREAD[0, 0] == SPREAD[-1, -1] > SPREAD[BINS // 2, BINS // 2], "nothing goes beyond an end"
 
 
 @given(probabilities)

@@ -15,6 +15,7 @@ from slurm_soda.policies.run_times import learner as learner_module
 from slurm_soda.policies.run_times.job_groups import JobGroup, SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
 from slurm_soda.policies.run_times.owners import MIN_OWNERS, median_over_owners, weighted_median
+from slurm_soda.policies.run_times.running_jobs import RunningJobs
 from tests.sampling import examples
 
 VALUES = st.floats(1e-6, 1e6)
@@ -55,6 +56,7 @@ def test_short_jobs_do_not_change_an_owners_own_value_while_they_ran_less_than_t
 LIMITS_S = (3600.0, 86_400.0, math.inf)
 KINDS = st.tuples(st.sampled_from([1, 2]), st.sampled_from(["", "resnet50"]), st.sampled_from(LIMITS_S))
 LIES = st.lists(st.tuples(KINDS, RUN_TIMES), max_size=15)
+AGES = st.lists(st.tuples(KINDS, st.integers(0, 6), RUN_TIMES), max_size=15)
 JOBS = st.lists(st.tuples(st.integers(0, 5), KINDS, RUN_TIMES), max_size=15)
 
 
@@ -63,17 +65,24 @@ def of_kind(owner: str, kind: tuple[int, str, float]) -> SubmissionTraits:
     return SubmissionTraits(owner, gpus, "main", "train", model, limit_s)
 
 
-@given(JOBS, LIES, LIES, st.sampled_from(["owner0", "newcomer"]), KINDS)
+def run_on(learner: RunTimeLearner, traits: SubmissionTraits, age_s: float) -> None:
+    RunningJobs(learner).observe(np.array([1]), np.array([age_s]), lambda row: traits)
+
+
+@given(JOBS, LIES, LIES, AGES, AGES, st.sampled_from(["owner0", "newcomer"]), KINDS)
 @settings(max_examples=examples(60))
 def test_whatever_a_liar_runs_no_run_time_of_others_is_more_likely_by_more_than_his_share(
     jobs: list[tuple[int, tuple[int, str, float], float]],
     lies: list[tuple[tuple[int, str, float], float]],
     other_lies: list[tuple[tuple[int, str, float], float]],
+    ages: list[tuple[tuple[int, str, float], int, float]],
+    other_ages: list[tuple[tuple[int, str, float], int, float]],
     asker: str,
     asked: tuple[int, str, float],
 ) -> None:
+    """Whatever others run, and for how long jobs of them and of the liar have run that have not ended."""
     ends = []
-    for told in (lies, other_lies):
+    for told, lied in ((lies, ages), (other_lies, other_ages)):
         learner = RunTimeLearner()
         for kind in product((1, 2), ("", "resnet50"), LIMITS_S):
             for owner in (*(f"owner{at}" for at in range(6)), "liar"):
@@ -82,6 +91,11 @@ def test_whatever_a_liar_runs_no_run_time_of_others_is_more_likely_by_more_than_
             learner.learn(of_kind(f"owner{at}", kind), run_s)
         for kind, run_s in told:
             learner.learn(of_kind("liar", kind), run_s)
+        for kind, at, age_s in ages:
+            if at < 6:
+                run_on(learner, of_kind(f"owner{at}", kind), age_s)
+        for kind, _, age_s in lied:
+            run_on(learner, of_kind("liar", kind), age_s)
         probability, _, _ = learner.distribution(of_kind(asker, asked))
         ends.append(np.cumsum(probability))
         assert probability.sum() == pytest.approx(1.0)

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.simulator.whatif.candidate_runs import make_variants, shift_within_the_second, variant_count
+from slurm_soda.simulator.whatif.candidate_runs import (
+    REQUEUE_S,
+    make_variants,
+    shift_within_the_second,
+    variant_count,
+)
 from slurm_soda.simulator.whatif.candidates import (
     RESTART_S,
     likely_min_run_s,
@@ -17,6 +22,7 @@ from slurm_soda.simulator.whatif.candidates import (
 )
 from slurm_soda.simulator.whatif.worse_off_jobs import compare_jobs
 from slurm_soda.simulator.workload import Workload
+from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
 
 times = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=20)
 
@@ -56,6 +62,10 @@ def test_what_a_restart_may_cost(run_s: float, gpus: int, expected_s: float) -> 
 
 def test_jobs_are_left_alone_for_as_long_as_sodad_does_or_less_where_restarts_are_cheap() -> None:
     assert [likely_min_run_s(restart_s) for restart_s in (62.0, 15.0, 0.83, 0.0)] == [60.0, 60.0, 3.3, 0.0]
+
+
+def test_preempted_jobs_come_back_no_sooner_than_sodad_lets_them() -> None:
+    assert REQUEUE_S == MIN_RESTART_GAP_S
 
 
 def test_thresholds_are_quantiles_in_two_digits() -> None:
