@@ -26,9 +26,6 @@ BoolColumn = NDArray[np.bool_]
 NEVER = float("nan")
 """A time that has not happened or a quantity nobody knows."""
 
-UNKNOWN_SITE_FACTOR = -(2**62)
-"""A SiteFactor that Slurm does not tell: sprio leaves out jobs before their begin time."""
-
 UNLIMITED_S = float("inf")
 """Time limit of a job without one."""
 

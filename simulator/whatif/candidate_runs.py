@@ -88,6 +88,8 @@ class WhatIfQuestion:
     """What the site's Slurm knows of users, QOS and partitions."""
     tells_progress: bool = False
     """Whether jobs tell sodad how far they are."""
+    checkpoint_every_s: float = math.inf
+    """How much work a job does before it saves its state by itself: the rest is lost when its host ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ class CandidateRunner:
     def soda(self, restart_s: float) -> Costs:
         """What slurm-soda takes, which is woken by every event."""
         lag_s = self._site.start_delay_s
-        return Costs(start_s=lag_s, restart_s=lag_s + restart_s)
+        every_s = self._question.checkpoint_every_s
+        return Costs(start_s=lag_s, restart_s=lag_s + restart_s, checkpoint_every_s=every_s)
 
     def stand_ins(self) -> Sequence[PolicyChoice]:
         """What may stand for the present."""

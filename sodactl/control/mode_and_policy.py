@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from slurm_soda.daemon.config import MODES
+from slurm_soda.daemon.config import CONFIG_FILE, MODES
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.policies.errors import PolicyError
@@ -82,6 +82,7 @@ def policy(site: SiteAccess, *, as_json: bool, word: str | None) -> None:
         raise SodaError(str(error)) from error
     document, warning = _show_or_set(site, "policy", new, site.settings.policy.name)
     document |= {"parameters": _parameters(document["value"], site), "policies": catalog.describe_policies()}
+    _warn_of_refusal(site)
     if as_json:
         output.print_json(document)
     elif word == _LIST:
@@ -90,6 +91,16 @@ def policy(site: SiteAccess, *, as_json: bool, word: str | None) -> None:
         output.print_line(f"policy {document['value']}")
         _print_source(document, warning)
         _draw_description(document)
+
+
+def _warn_of_refusal(site: SiteAccess) -> None:
+    """Say what keeps sodad from starting: a policy or parameter that is not allowed; else it would be shown as in force."""
+    configured = site.settings.policy
+    try:
+        catalog.make_policy(configured.name, configured.parameters)
+    except PolicyError as error:
+        path = site.config_path or CONFIG_FILE
+        output.warn(f"{path}: policy: {error}; sodad does not start before this is corrected")
 
 
 def _parameters(name: str, site: SiteAccess) -> Document:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.time_text import span_text
+from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
+from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
 from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
@@ -117,17 +122,32 @@ def whatif(
     """  # noqa: D301 - click reads the control character
     given = _parameters(policies, assignments)
     agreeing = build_agreeing_users(can_checkpoint, consent, sharing)
+    if seed is not None and agreeing == AgreeingUsers():
+        raise click.UsageError("--seed is for --can-checkpoint and --consent: without them nothing is drawn by it")
     dump = read_sacct_dump(path or _demo_dump(), lenient)
     slurm = build_site(site, None, max_gpus_per_user)
     observed, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
     total = len(observed.workload)
     observed = latest_jobs(observed, jobs)
     observed = replace(observed, workload=agreeing.drawn(observed.workload, seed))
-    rules = build_sharing_rules(sharing, observed.cluster)
+    rules = build_sharing_rules(sharing, observed.cluster, SLURM)
+    if rules is None and math.isfinite(sharing.checkpoint_every_s):
+        raise click.UsageError(
+            "--checkpoint-every-s needs --pairs or --pair-slowdown: without them no guest loses work with its host"
+        )
     notes = (*notes, *agreeing.notes(observed.workload), *sharing_notes(rules, observed.workload, observed.cluster))
+    notes = (*notes, *_mechanism_notes(rules, sharing.checkpoint_every_s))
     with progress_bar("runs") as progress:
         question = WhatIfQuestion(
-            restart_cost_s, given, policies, workers, passing_limit_s, rules, slurm, tell_progress
+            restart_cost_s,
+            given,
+            policies,
+            workers,
+            passing_limit_s,
+            rules,
+            slurm,
+            tell_progress,
+            sharing.checkpoint_every_s,
         )
         found = answer_question(observed, question, progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)
@@ -139,6 +159,23 @@ def whatif(
         report.draw()
     if found.failed:
         raise SimulatorError(f"{len(found.failed):,} of the policies failed; the answer is that of the others")
+
+
+def _mechanism_notes(rules: SharingRules | None, checkpoint_every_s: float) -> Iterator[str]:
+    """What carries sharing out: figures differ much by it."""
+    if rules is None:
+        return
+    if rules.mechanism != SLURM:
+        yield f"jobs share GPUs as Slurm cannot do it (--mechanism {rules.mechanism.name}): no site would get that"
+        return
+    saved = (
+        "all that it did beside it" if math.isinf(checkpoint_every_s)
+        else f"what it did since it last saved its state, every {span_text(checkpoint_every_s)} of work, or all if it cannot"
+    )  # fmt: skip
+    yield (
+        f"a guest joins jobs of its own user only; when its host ends it is requeued and loses {saved}"
+        " (--checkpoint-every-s)"
+    )
 
 
 def _demo_dump() -> Path:

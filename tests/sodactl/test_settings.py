@@ -109,5 +109,23 @@ def test_an_unknown_policy_is_refused(soda: Bench) -> None:
     assert soda("policy", "--json").document["changed_by"] is None
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('name = "sodaa"', "there is no policy 'sodaa'"),
+        ("parameters = {resolution = 0.5}", "resolution = 0.5 is not allowed; use a number from 1"),
+        ("parameters = {resolutin = 2}", "did you mean resolution?"),
+        ("parameters = {resolution = 2}", ""),
+    ],
+)
+def test_a_configured_policy_that_sodad_refuses_is_not_shown_as_if_in_force(
+    soda: Bench, tmp_path: Path, lines: str, said: str
+) -> None:
+    soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n[policy]\n{lines}\n')
+    found = soda("policy").err
+    assert said in found
+    assert ("sodad does not start before this is corrected" in found) == bool(said)
+
+
 def test_a_name_and_list_together_are_wrong(soda: Bench) -> None:
     soda("policy", "fifo", "--list", status=2)

@@ -183,3 +183,40 @@ def test_policies_that_share_gpus_are_shown_and_not_recommended(whatif: WhatIf, 
     assert row["times_better"] > 1
     assert found["recommended"]["role"] != "sharing"
     assert any("nobody knows yet which users will agree to share" in doubt for doubt in found["doubts"])
+
+
+def test_jobs_share_as_slurm_can_unless_asked_otherwise(whatif: WhatIf, tmp_path: Path) -> None:
+    dump = head(tmp_path / "dump.txt", 16)
+
+    def shared(*options: str) -> tuple[dict[str, Any], str]:
+        found = whatif("--sacct", dump, "--policy", "sjf-bsbf", "--pair-slowdown", "1.01", *options)
+        return next(row for row in found["policies"] if row["policy"] == "sjf-bsbf"), " ".join(found["notes"])
+
+    plain, told = shared()
+    ideal, told_of_ideal = shared("--mechanism", "ideal")
+    assert plain["avg_jct_s"] != ideal["avg_jct_s"]
+    assert "is requeued and loses all that it did beside it (--checkpoint-every-s)" in told
+    assert "as Slurm cannot do it (--mechanism ideal)" in told_of_ideal
+    saving, told_of_saving = shared("--checkpoint-every-s", "1")
+    assert saving["avg_jct_s"] != plain["avg_jct_s"]
+    assert "every 1.00 s of work" in told_of_saving
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--mechanism", "slurm"), "--mechanism slurm needs --pairs or --pair-slowdown"),
+        (("--checkpoint-every-s", "600"), "--checkpoint-every-s needs --pairs or --pair-slowdown"),
+        (("--seed", "3"), "--seed is for --can-checkpoint and --consent"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["whatif", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_site_file_that_help_names_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["whatif", "--print-site"]) == 0
+    assert "[priority]" in capsys.readouterr().out

@@ -284,6 +284,6 @@ def _notes(used: Sequence[SacctJob], tagged: bool, reader: SacctRowReader) -> It
     if halves := sum(len({bool(part.runs[-1].gpus) for part in job.parts}) > 1 for job in used):
         yield f"{halves} heterogeneous jobs are simulated without their components that have no GPU"
     if not tagged:
-        yield "no job says whether it can checkpoint: all of them are taken to be preemptible"
+        yield "no job says whether it can checkpoint: all of them are taken to be, unless --can-checkpoint says how many are"
     if not reader.has("alloctres", "reqtres", "allocgres", "reqgres"):
         yield "the dump says nothing about GPUs: every job counts as a CPU job; add AllocTRES to sacct's format"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -60,7 +59,7 @@ class ScenarioOptions:
     pair_guess: float | None
     max_slowdown: float | None
     parting: bool
-    mechanism: str
+    mechanism: str | None
     failures: Path | None
     history: Path | None
     learn_days: float | None
@@ -132,11 +131,6 @@ _OPTIONS: Mapping[str, Any] = {
         "--checkpoint-cost-s", **_SECONDS, help="Time by which a preempted job leaves later."),
     "round_s": click.option(
         "--round-s", **_SECONDS, help="Decide only at multiples of this time; 0: at every event."),
-    "checkpoint_every_s": click.option(
-        "--checkpoint-every-s", type=click.FloatRange(min=0.0, min_open=True), default=math.inf, show_default=True,
-        metavar="SECONDS",
-        help="Jobs that can save their state do so each time that they worked for so long; inf: only when preempted. The "
-        "rest is lost when a node fails, or when a guest's host ends (--mechanism)."),
     "max_preemptions": click.option(
         "--max-preemptions", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
         help="A job that was preempted so often is not preempted any more; 0: no bound."),

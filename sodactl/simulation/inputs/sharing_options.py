@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import click
 
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
-from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, MECHANISMS, find_mechanism
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, MECHANISMS, SLURM, Mechanism, find_mechanism
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.sharing.sharing_rules import PAIR_KNOWLEDGE, PREDICTED, SharingRules
 from slurm_soda.simulator.sharing.true_slowdowns import PerfectKnowledge, UniformSlowdown
@@ -21,6 +21,18 @@ from slurm_soda.sodactl.simulation.inputs.slowdown_predictors import fit_leave_o
 
 _MAX_LISTED = 5
 _FILE = click.Path(path_type=Path)
+
+
+def _mechanism_option(default: Mechanism) -> Any:
+    """None if it was not given, so that ``build_sharing_rules`` can refuse it where nobody shares."""
+    return click.option(
+        "--mechanism", type=click.Choice(tuple(MECHANISMS)),
+        help="What carries sharing out. ideal: jobs join each other wherever a policy wants, and either may end first. "
+        "slurm: a job joins one of its user that runs already, and is requeued when that one ends; its work since it last "
+        "saved its state is lost (--checkpoint-every-s), and each step takes the seconds that Slurm needs."
+        f"  [default: {default.name}]")  # fmt: skip
+
+
 OPTIONS: Mapping[str, Any] = {
     "pairs": click.option(
         "--pairs", type=_FILE, help="JSON of measured speeds alone and in pairs, in Gavel's format: how far jobs that "
@@ -51,11 +63,12 @@ OPTIONS: Mapping[str, Any] = {
     "parting": click.option(
         "--parting/--no-parting", default=True, show_default=True,
         help="Whether a guest is preempted once a bound was seen to be broken for a minute."),
-    "mechanism": click.option(
-        "--mechanism", type=click.Choice(tuple(MECHANISMS)), default=IDEAL.name, show_default=True,
-        help="What carries sharing out. ideal: jobs join each other wherever a policy wants, and either may end first. "
-        "slurm: a job joins one of its user that runs already, and is requeued when that one ends; its work since it last "
-        "saved its state is lost (--checkpoint-every-s), and each step takes the seconds that Slurm needs."),
+    "mechanism": _mechanism_option(IDEAL),
+    "checkpoint_every_s": click.option(
+        "--checkpoint-every-s", type=click.FloatRange(min=0.0, min_open=True), default=math.inf, show_default=True,
+        metavar="SECONDS",
+        help="Jobs that can save their state do so each time that they worked for so long; inf: only when preempted. The "
+        "rest is lost when a node fails, or when a guest's host ends (--mechanism)."),
 }  # fmt: skip
 
 
@@ -81,7 +94,7 @@ class SharingOptions(Protocol):
     @property
     def parting(self) -> bool: ...
     @property
-    def mechanism(self) -> str: ...
+    def mechanism(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +110,29 @@ class SharingOptionValues:
     pair_guess: float | None
     max_slowdown: float | None
     parting: bool
-    mechanism: str
+    mechanism: str | None
+    checkpoint_every_s: float
 
 
 def add_sharing_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options, as one :class:`SharingOptionValues` named ``sharing``."""
+    """Give a command that asks about a real site these options, as one :class:`SharingOptionValues` named ``sharing``;
+    the mechanism is Slurm's unless another is asked for.
+    """
+    offered = {**OPTIONS, "mechanism": _mechanism_option(SLURM)}
 
     @wraps(function)
     def wrapped(**options: Any) -> Any:
-        return function(sharing=SharingOptionValues(**{name: options.pop(name) for name in OPTIONS}), **options)
+        return function(sharing=SharingOptionValues(**{name: options.pop(name) for name in offered}), **options)
 
-    for option in reversed(list(OPTIONS.values())):
+    for option in reversed(list(offered.values())):
         wrapped = option(wrapped)
     return wrapped
 
 
-def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> SharingRules | None:
-    """What jobs do to each other on this cluster's GPUs; None: nobody says.
+def build_sharing_rules(
+    asked: SharingOptions, cluster: SimulatedCluster, mechanism: Mechanism = IDEAL
+) -> SharingRules | None:
+    """What jobs do to each other on this cluster's GPUs; None: nobody says. ``mechanism``: unless another is asked for.
 
     Raises:
         click.UsageError: options that do not go together.
@@ -130,7 +149,7 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
             raise click.UsageError("--knowledge and --model-map need --pairs: without it no job shares a GPU")
         if asked.max_slowdown is not None:
             raise click.UsageError("--max-slowdown needs --pairs or --pair-slowdown: without them no job shares a GPU")
-        if asked.mechanism != IDEAL.name:
+        if asked.mechanism is not None:
             raise click.UsageError(
                 f"--mechanism {asked.mechanism} needs --pairs or --pair-slowdown: without them no job shares a GPU"
             )
@@ -148,7 +167,7 @@ def build_sharing_rules(asked: SharingOptions, cluster: SimulatedCluster) -> Sha
         observes=asked.observe,
         max_slowdown=math.inf if asked.max_slowdown is None else asked.max_slowdown,
         parts=asked.parting,
-        mechanism=find_mechanism(asked.mechanism),
+        mechanism=mechanism if asked.mechanism is None else find_mechanism(asked.mechanism),
     )
 
 

@@ -1,4 +1,4 @@
-"""Options of ``simulate`` and ``compare``: what the site's Slurm knows of users, QOS and partitions."""
+"""Options of ``simulate``, ``compare`` and ``whatif``: what the site's Slurm knows of users, QOS and partitions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ PRINT_SITE = click.option(
 
 
 def add_slurm_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``site`` and ``max_gpus_per_user``, but no bands."""
-    described: Callable[..., None] = OPTIONS["site"](OPTIONS["max_gpus_per_user"](command))
+    """Give a command ``site``, what prints one, and ``max_gpus_per_user``, but no bands."""
+    described: Callable[..., None] = OPTIONS["site"](PRINT_SITE(OPTIONS["max_gpus_per_user"](command)))
     return described
 
 

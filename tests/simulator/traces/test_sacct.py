@@ -266,7 +266,7 @@ def test_consent_to_sharing_is_read(tmp_path: Path) -> None:
 def test_without_a_tag_every_job_is_preemptible(tmp_path: Path) -> None:
     found = read(tmp_path, text_of(line("1", "COMPLETED", 100, 110, 120)))
     assert found.trace.workload.preemptible.tolist() == [True]
-    assert any("preemptible" in note for note in found.notes)
+    assert any("unless --can-checkpoint says how many are" in note for note in found.notes)
 
 
 def test_nodes_must_be_known_for_a_cluster(tmp_path: Path) -> None:
