@@ -140,7 +140,7 @@ venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its sim
 flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm_ext/hints/flags.py
 	$(BIN)/python -m slurm_soda.slurm_ext.hints.flag_tables
 
-COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe --no-strip-extras
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
 	@set -o pipefail; for role in agent controller login postgresql build; do \

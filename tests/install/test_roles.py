@@ -173,7 +173,7 @@ def pins(lock: str) -> dict[str, str]:
         wanted, _, marker = line.rstrip("\\ ").partition(" ; ")
         name, pinned, version = wanted.partition("==")
         if pinned and not line.startswith((" ", "#")) and (not marker or Marker(marker).evaluate()):
-            found[name] = version
+            found[name.partition("[")[0]] = version
     return found
 
 
