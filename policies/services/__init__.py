@@ -1,0 +1,1 @@
+"""Inference services: how many instances each needs, and where."""
