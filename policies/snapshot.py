@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
+from slurm_soda.policies.services.service import ServiceTable
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
 
 FloatColumn = NDArray[np.float64]
@@ -303,3 +304,5 @@ class ClusterSnapshot:
     """After so long a wait a job is overdue; infinite: none ever is."""
     run_times: ExpectedRunTimes = field(default_factory=ExpectedRunTimes)
     """What was learned of run times; ``jobs.remaining_s`` is one number of it."""
+    services: ServiceTable = field(default_factory=ServiceTable)
+    """Inference services, and those of their tasks that run."""

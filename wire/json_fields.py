@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from slurm_soda.wire.errors import RecordError
@@ -65,6 +66,20 @@ class JsonFields:
     def text(self, key: str, longest: int, default: str | None = None) -> str:
         """Text without control characters; bytes that are no UTF-8 arrive as surrogate escapes and are kept."""
         return self._text(key, self._get(key, default), longest)
+
+    def document(self, key: str, longest: int) -> str:
+        """Text of several lines."""
+        value = self._get(key, None)
+        if not isinstance(value, str) or len(value) > longest:
+            raise self._wrong(key, value, f"text of at most {longest} characters")
+        return value
+
+    def choice(self, key: str, allowed: Sequence[str]) -> str:
+        """One of some words."""
+        value = self._get(key, None)
+        if not isinstance(value, str) or value not in allowed:
+            raise self._wrong(key, value, f"one of {', '.join(allowed)}")
+        return value
 
     def name(self, key: str) -> str:
         """A host or node name: letters, digits, ``.``, ``_`` and ``-``."""

@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot_file.identifiers import (
     JobId,
     JobIdColumn,
+    ModelName,
     NodeName,
     PartitionName,
     PoolName,
     Sentence,
+    UserName,
 )
 
 WHOLE_QUEUE = ""
@@ -148,4 +151,38 @@ class JoinGpus:
         return f"join:{self.job_id}"
 
 
-Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob | JoinGpus
+@dataclass(frozen=True, slots=True)
+class ScaleService:
+    """How many tasks of one of a service's arrays shall run (docs/design/0015-services.md)."""
+
+    owner: UserName
+    service: ModelName
+    device: Device
+    instances: int
+    """Those that run already are counted, those that drain are not."""
+    first: bool
+    """Its waiting tasks go before all other jobs of their partition."""
+    reason: Sentence
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan: a service has one array for each device."""
+        return f"scale:{self.owner}/{self.service}:{self.device.name.lower()}"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainInstance:
+    """An instance gets no new queries, and is requeued when it has answered what it had."""
+
+    job_id: JobId
+    owner: UserName
+    service: ModelName
+    reason: Sentence
+
+    @property
+    def id(self) -> str:
+        """Unique in its plan."""
+        return f"drain:{self.job_id}"
+
+
+Action = OrderJobs | PreemptJob | ResizeRequest | RouteJob | JoinGpus | ScaleService | DrainInstance
