@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,10 @@ class ServerStats:
     """Last result of its check, such as ``L7OK`` or ``L7STS/503``; empty: none yet."""
     queries: int = 0
     """In flight."""
+    address: str = ""
+    """``HOST:PORT``."""
+    most_queries: int = 0
+    """At a time; 0: any number."""
 
     @property
     def answers_checks(self) -> bool:
@@ -123,14 +126,14 @@ def parse_stats(text: str) -> HaproxyStats:
 def _server(row: dict[str, str]) -> ServerStats:
     check, code = (row.get("check_status") or "").removeprefix("* "), row.get("check_code") or ""
     shown = f"{check}/{code}" if code and not check.startswith("L7OK") else check
-    return ServerStats(row["status"], "" if check in ("INI", "UNK") else shown, _number(row.get("scur")))
+    return ServerStats(
+        status=row["status"],
+        check="" if check in ("INI", "UNK") else shown,
+        queries=_number(row.get("scur")),
+        address=row.get("addr") or "",
+        most_queries=_number(row.get("slim")),
+    )
 
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 0
-
-
-def refusals(answer: str, commands: Sequence[str]) -> tuple[str, ...]:
-    """What HAProxy said against some commands; a change of an address is told too, and is none."""
-    said = [line.strip() for line in answer.splitlines() if line.strip()]
-    return tuple(line for line in said if "by 'stats socket command'" not in line) if commands else ()

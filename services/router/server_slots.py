@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slurm_soda.services.router.haproxy_config import BACKEND, server_name
-from slurm_soda.services.router.runtime_socket import HaproxyStats
+from slurm_soda.services.router.runtime_socket import HaproxyStats, ServerStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,58 +23,47 @@ class WantedServer:
 
     @property
     def endpoint(self) -> str:
-        """``ADDRESS:PORT``, as HAProxy takes it."""
-        return f"{self.address}:{self.port}"
+        """``ADDRESS:PORT``, as HAProxy shows it."""
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
 @dataclass(slots=True)
 class ServerSlots:
-    """The servers of one HAProxy process, as the commands that were given left them."""
+    """The servers of HAProxy by the instances that have them. They outlive HAProxy's process."""
 
     count: int
     _given: dict[int, tuple[str, WantedServer]] = field(default_factory=dict)
     """By slot: an instance's name, and how its server was set."""
 
-    def slot(self, stem: str) -> int | None:
-        """The slot of an instance."""
-        return next((slot for slot, (holder, _) in self._given.items() if holder == stem), None)
+    def server(self, stem: str) -> str:
+        """HAProxy's name for the server of an instance; empty: it has none."""
+        return next((server_name(slot) for slot, (holder, _) in self._given.items() if holder == stem), "")
 
     def addresses(self) -> tuple[str, ...]:
         """Of all slots, empty where nobody has them."""
         return tuple(self._given[slot][1].endpoint if slot in self._given else "" for slot in range(self.count))
 
-    def missing(self, wanted: Mapping[str, WantedServer]) -> int:
-        """By how many slots these instances are too many."""
-        return max(0, len(wanted) - self.count)
-
-    def grow(self, count: int) -> None:
-        """A configuration with more slots is served."""
-        self.count = max(self.count, count)
-
-    def forget(self) -> None:
-        """Another HAProxy process begins, which knows no instance."""
-        self._given.clear()
-
     def commands(self, wanted: Mapping[str, WantedServer], stats: HaproxyStats) -> list[list[str]]:
-        """What to tell HAProxy so that its servers are as wanted; each list at once, without a gap. Taken as done.
+        """What to tell HAProxy so that its servers are as wanted; each list at once, without a gap.
 
+        Where ``stats`` shows that a server is not as it was set before, because HAProxy was started anew, it is set again.
         Instances for which there is no slot are left out.
         """
         groups = [self._remove(slot) for slot, (stem, _) in list(self._given.items()) if stem not in wanted]
+        slots = {stem: slot for slot, (stem, _) in self._given.items()}
         free = self._free(stats)
         for stem, server in wanted.items():
-            slot = self.slot(stem)
+            slot = slots.get(stem)
             if slot is None:
                 slot = next(free, None)
                 if slot is None:
                     break
                 groups.append(_added(slot, server))
-            elif (server.address, server.port) != (self._given[slot][1].address, self._given[slot][1].port):
-                groups.append(_added(slot, server))
-            elif server != self._given[slot][1]:
-                groups.append(_changed(slot, self._given[slot][1], server))
+            else:
+                seen = stats.servers.get(server_name(slot), ServerStats("MAINT"))
+                groups.append(_changed(slot, self._given[slot][1], server, seen))
             self._given[slot] = (stem, server)
-        return groups
+        return [group for group in groups if group]
 
     def _remove(self, slot: int) -> list[str]:
         del self._given[slot]
@@ -83,8 +72,10 @@ class ServerSlots:
     def _free(self, stats: HaproxyStats) -> Iterator[int]:
         """Free slots; those whose last instance still answers queries at the end, since they are counted together."""
         free = [slot for slot in range(self.count) if slot not in self._given]
-        server = stats.servers
-        return iter(sorted(free, key=lambda slot: server_name(slot) in server and server[server_name(slot)].queries > 0))
+        servers = stats.servers
+        return iter(
+            sorted(free, key=lambda slot: server_name(slot) in servers and servers[server_name(slot)].queries > 0)
+        )
 
 
 def _added(slot: int, server: WantedServer) -> list[str]:
@@ -102,11 +93,15 @@ def _added(slot: int, server: WantedServer) -> list[str]:
     ]
 
 
-def _changed(slot: int, before: WantedServer, server: WantedServer) -> list[str]:
+def _changed(slot: int, before: WantedServer, server: WantedServer, seen: ServerStats) -> list[str]:
+    if before.endpoint != server.endpoint or seen.address != server.endpoint or seen.status.startswith("MAINT"):
+        return _added(slot, server)
     commands = []
-    if server.drain != before.drain:
-        commands.append(f"set server {_server(slot)} state {'drain' if server.drain else 'ready'}")
-    if server.most_queries != before.most_queries:
+    if server.drain and (not before.drain or seen.status.startswith("UP")):
+        commands.append(f"set server {_server(slot)} state drain")
+    elif not server.drain and (before.drain or seen.status.startswith("DRAIN")):
+        commands.append(f"set server {_server(slot)} state ready")
+    if server.most_queries != seen.most_queries:
         commands.append(f"set maxconn server {_server(slot)} {server.most_queries}")
     return commands
 

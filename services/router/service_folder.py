@@ -72,6 +72,11 @@ class ServiceFolder:
         except OSError as error:
             raise FolderError(f"{error.filename or self.path}: {error.strerror}; name a folder of your own") from error
 
+    def refuse_another(self, other: ServiceFolder) -> None:
+        """Raise FolderError if ``other`` is not this one."""
+        if other.path != self.path:
+            raise FolderError("name and folder cannot change while the router runs; end it and start it again")
+
     def lock(self) -> bool:
         """Let no second router serve from this folder, until this process ends; False: the file system has no locks.
 
