@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import http.server
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -265,21 +267,22 @@ def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a server of another user")
-def test_another_users_server_on_the_port_is_not_healthy(tmp_path: Path) -> None:
-    port = slurm_soda_serve.free_port()
-    assert slurm_soda_serve.listener_uids(port) == set()
-    serve = f"h.test(h.SimpleHTTPRequestHandler, port={port}, bind='127.0.0.1')"
-    program = f"import http.server as h, os; os.chdir('/usr'); os.setuid(65534); {serve}"
-    quiet = subprocess.DEVNULL
-    other = subprocess.Popen([sys.executable, "-c", program], stderr=quiet, stdout=quiet)
+def test_another_users_server_on_the_port_is_not_healthy() -> None:
+    "".encode("idna")  # what the server imports while it is another user, who may not read it
+    os.seteuid(65534)
     try:
-        wait_for(lambda: slurm_soda_serve.listener_uids(port))
-        assert slurm_soda_serve.listener_uids(port) == {65534}
-        assert get(port, "/")
-        assert not slurm_soda_serve.is_healthy("127.0.0.1", port, "/")
+        other = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
     finally:
-        other.kill()
-        other.wait()
+        os.seteuid(0)
+    port = other.server_port
+    with ThreadPoolExecutor() as pool:
+        pool.submit(other.serve_forever)
+        assert get(port, "/")
+        assert slurm_soda_serve.listener_uids(port) == {65534}
+        assert not slurm_soda_serve.is_healthy("127.0.0.1", port, "/")
+        other.shutdown()
+    other.server_close()
+    assert slurm_soda_serve.listener_uids(port) == set()
 
 
 @pytest.mark.parametrize(
