@@ -59,6 +59,12 @@ class ServiceView:
     queries: int
     errors: int
     violations: int
+    """Answered later than the target."""
+    least: int
+    most: int
+    """Instances at a time, by the file or, since, by `scale`."""
+    endpoint: str
+    """Address at which the router serves."""
     wanted: Mapping[str, int]
     """Instances by device."""
     waiting: Mapping[str, int]
@@ -110,18 +116,19 @@ def read_day(site: SiteAccess, service: ServiceView) -> list[ServiceMinute]:
     Raises:
         ServiceSourceError: no sodad tells.
     """
-    minutes = _ask(site, ServiceDayView, f"{_path(service)}/day").minutes
+    path = f"/v1/services/{quote(service.owner, safe='')}/{quote(service.name, safe='')}/day"
+    minutes = _ask(site, ServiceDayView, path).minutes
     return sorted(minutes, key=lambda minute: minute.at_s)
 
 
-def change_service(site: SiteAccess, service: ServiceView, what: str, values: Mapping[str, str]) -> Document:
-    """Ask sodad for a change (``scale``, ``drain``) and give its answer.
+def change_service(site: SiteAccess, name: str, what: str, values: Mapping[str, str]) -> Document:
+    """Ask sodad for a change (``scale``, ``drain``) to a service of this user's, and give its answer.
 
     Raises:
         ServiceSourceError: no sodad answers.
         SodaError: sodad refuses; says why.
     """
-    raw = _request(site, f"{_path(service)}/{what}", values, method="POST")
+    raw = _request(site, f"/v1/services/{name}/{what}", values, method="POST")
     try:
         answer = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -148,10 +155,6 @@ def choose_service(services: list[ServiceView], name: str, owner: str | None, us
         f"sodad knows no service {name}{whose} (known: {known}); it learns of one when its router reports:"
         " `sodactl service router FILE`"
     )
-
-
-def _path(service: ServiceView) -> str:
-    return f"/v1/services/{quote(service.owner, safe='')}/{quote(service.name, safe='')}"
 
 
 def _ask(site: SiteAccess, kind: type[T], path: str) -> T:

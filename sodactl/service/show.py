@@ -172,6 +172,8 @@ def _draw_service(service: ServiceView, now_s: float) -> None:
         (
             ("service", f"{service.name} of {service.owner}"),
             ("latency", f"p50 {p50} ms, p95 {p95} ms, p99 {p99} ms; target {service.target_ms:g} ms"),
+            ("instances", f"{service.least} to {service.most}"),
+            ("router", service.endpoint or "-"),
             ("load", f"{load} queries a second, {forecast} expected"),
             (
                 "queries",

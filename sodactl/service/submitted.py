@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.command_runner import CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError, SodaError
-from slurm_soda.slurm_ext.hints.codec import TAG_PREFIX
 from slurm_soda.sodactl.service.submission import Submission
 
 SUBMIT_TIMEOUT_S = 60.0
@@ -46,7 +45,7 @@ def find_submitted(jobs: Sequence[SlurmJob], service: str, uid: int) -> list[Ser
     """A user's arrays of one service that have not ended, by id."""
     mine: dict[int, list[SlurmJob]] = {}
     for job in jobs:
-        if job.uid == uid and job.state not in _ENDED and _service_name(job) == service:
+        if job.uid == uid and job.state not in _ENDED and job.hints.service == service:
             mine.setdefault(job.array_job_id or job.job_id, []).append(job)
     return [
         ServiceArray(
@@ -57,15 +56,6 @@ def find_submitted(jobs: Sequence[SlurmJob], service: str, uid: int) -> list[Ser
         )
         for array_id, tasks in sorted(mine.items())
     ]
-
-
-def _service_name(job: SlurmJob) -> str:
-    """The value of ``--soda-service``, which is in the tag of the job's comment."""
-    tag = job.comment.rpartition(" ")[2]
-    if not tag.startswith(TAG_PREFIX):
-        return ""
-    hints = dict(part.partition("=")[::2] for part in tag.removeprefix(TAG_PREFIX).split(","))
-    return hints.get("service", "")
 
 
 def submit_all(run: CommandRunner, submissions: Sequence[Submission]) -> list[SubmittedArray]:
