@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from slurm_soda.sodactl.main import main
 from tests.services.router.conftest import SERVICE, Site, wait_until
 from tests.services.router.load import ask
 
@@ -67,21 +70,30 @@ def test_signals(site: Site) -> None:
     assert status(port) == 0
 
 
-def test_once_and_endpoints(site: Site) -> None:
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    """Status, output and errors of ``sodactl service``."""
+    with pytest.raises(SystemExit) as ended:
+        main(["service", *argv])
+    return (int(ended.value.code or 0), *capsys.readouterr())
+
+
+def test_once_and_endpoints(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """What would be served, and what another router could be told."""
     site.backends.add(1)
     site.backends.add(2, healthy=False)
-    once = subprocess.run([*ROUTER, str(site.file), "--once", "--json"], capture_output=True, text=True, check=True)
-    assert {one["job_id"]: one["state"] for one in json.loads(once.stdout)["instances"]} == {1: "ready", 2: "ready"}
-    argv = [*ROUTER[:-1], "endpoints", str(site.file), "--json"]
-    found = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
-    assert [one["job_id"] for one in found["endpoints"]] == [1]
+    status, out, _ = run(capsys, "router", str(site.file), "--once", "--json")
+    instances = {one["job_id"]: one["state"] for one in json.loads(out)["instances"]}
+    assert (status, instances) == (0, {1: "ready", 2: "ready"})
+    status, out, _ = run(capsys, "router", str(site.file), "--once")
+    assert (status, "2 instances; HAProxy accepts" in out) == (0, True)
+    status, out, _ = run(capsys, "endpoints", str(site.file), "--json")
+    assert (status, [one["job_id"] for one in json.loads(out)["endpoints"]]) == (0, [1])
     site.backends.set(1, state="failed")
-    none = subprocess.run([*argv[:-1]], capture_output=True, text=True, check=False)
-    assert (none.returncode, "no instance of resnet answers" in none.stdout) == (1, True)
+    status, out, _ = run(capsys, "endpoints", str(site.file))
+    assert (status, "no instance of resnet answers" in out) == (1, True)
 
 
-def test_what_is_wrong_is_said_in_one_line(site: Site) -> None:
+def test_what_is_wrong_is_said_in_one_line(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """A port that is taken, an address that is none, a file that is not there."""
     taken = site.backends.add(1).port
     for argv, said in (
@@ -89,5 +101,5 @@ def test_what_is_wrong_is_said_in_one_line(site: Site) -> None:
         ([str(site.file), "--listen", "here"], "HOST:PORT"),
         (["none.toml"], "none.toml"),
     ):
-        done = subprocess.run([*ROUTER, *argv], capture_output=True, text=True, check=False)
-        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+        status, _, err = run(capsys, "router", *argv)
+        assert (status, said in err, err.count("\n")) == (1, True, 1), err
