@@ -7,6 +7,7 @@ import click
 from slurm_soda.sodactl.service.change import drain, scale
 from slurm_soda.sodactl.service.check import check
 from slurm_soda.sodactl.service.profile import profile
+from slurm_soda.sodactl.service.router import endpoints, router
 from slurm_soda.sodactl.service.show import list_services, show
 from slurm_soda.sodactl.service.start import start, stop
 
@@ -25,11 +26,12 @@ def service() -> None:
       sodactl service check chat.toml        is the file right, and what can each device do
       sodactl service profile chat.toml      measure it on this machine
       sodactl service start chat.toml        submit its arrays
+      sodactl service router chat.toml       pass queries to its instances
       sodactl service show chat              latency, load and placement over the day
       sodactl service scale chat --most 8    let it have more instances
       sodactl service stop chat              cancel its arrays
     """  # noqa: D301 - click reads the control character
 
 
-for _command in (check, profile, start, stop, list_services, show, scale, drain):
+for _command in (check, profile, start, router, endpoints, stop, list_services, show, scale, drain):
     service.add_command(_command)
