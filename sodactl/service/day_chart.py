@@ -83,8 +83,13 @@ def _instances(columns: Sequence[Sequence[ServiceMinute]]) -> list[str]:
 
 
 def _line(scale: float, bar: str) -> str:
-    label = f"{scale:,.0f}" if scale >= 100 or scale == int(scale) else f"{scale:.3g}"
-    return f"{label:>{_LABEL}} |{bar}".rstrip()
+    return f"{_shown(scale):>{_LABEL}} |{bar}".rstrip()
+
+
+def _shown(scale: float) -> str:
+    if scale < 100_000:
+        return f"{scale:,.0f}" if scale >= 100 or scale == int(scale) else f"{scale:.3g}"
+    return f"{scale / 1e3:,.0f} k" if scale < 1e8 else f"{scale / 1e6:.3g} M"
 
 
 def _axis(now_s: float, count: int) -> list[str]:

@@ -150,7 +150,8 @@ def choose_service(services: list[ServiceView], name: str, owner: str | None, us
         owners = output.format_first([service.owner for service in named])
         raise SodaError(f"several users have a service {name}: {owners}; choose with --owner")
     whose = f" of {owner}" if owner else ""
-    known = output.format_first([service.name for service in services if owner in (None, service.owner)]) or "none"
+    names = sorted({service.name for service in services if owner in (None, service.owner)})
+    known = output.format_first(names) or "none"
     raise SodaError(
         f"sodad knows no service {name}{whose} (known: {known}); it learns of one when its router reports:"
         " `sodactl service router FILE`"
