@@ -82,7 +82,7 @@ class ServiceListView:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceMinute:
+class MinuteView:
     """One minute of a service."""
 
     at_s: float
@@ -97,7 +97,7 @@ class ServiceMinute:
 class ServiceDayView:
     """The last day of a service, minute by minute; minutes without a report are missing."""
 
-    minutes: list[ServiceMinute]
+    minutes: list[MinuteView]
 
 
 def read_services(site: SiteAccess) -> list[ServiceView]:
@@ -110,7 +110,7 @@ def read_services(site: SiteAccess) -> list[ServiceView]:
     return sorted(listed, key=lambda service: (service.owner, service.name))
 
 
-def read_day(site: SiteAccess, service: ServiceView) -> list[ServiceMinute]:
+def read_day(site: SiteAccess, service: ServiceView) -> list[MinuteView]:
     """The last day of one service, oldest minute first.
 
     Raises:

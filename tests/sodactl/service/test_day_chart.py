@@ -7,17 +7,17 @@ import math
 import pytest
 
 from slurm_soda.sodactl.service.day_chart import DAY_S, draw_day
-from slurm_soda.sodactl.service.service_views import ServiceMinute
+from slurm_soda.sodactl.service.service_views import MinuteView
 
 NOW_S = 1_700_000_000.0
 
 
-def minute(part: float, load: float = 1.0, p99: float = 1.0, cpu: int = 0, gpu: int = 0) -> ServiceMinute:
+def minute(part: float, load: float = 1.0, p99: float = 1.0, cpu: int = 0, gpu: int = 0) -> MinuteView:
     """One minute; ``part`` 0 is the beginning of the day, 1 is now."""
-    return ServiceMinute(NOW_S - DAY_S + part * DAY_S, load, p99, cpu, gpu)
+    return MinuteView(NOW_S - DAY_S + part * DAY_S, load, p99, cpu, gpu)
 
 
-def charts(*minutes: ServiceMinute, target_ms: float = 200.0, width: int = 60) -> list[list[str]]:
+def charts(*minutes: MinuteView, target_ms: float = 200.0, width: int = 60) -> list[list[str]]:
     """Latency, load and instances, each from the top, without title and scale."""
     text = "\n".join(draw_day(minutes, target_ms, NOW_S, width))
     return [
@@ -33,6 +33,13 @@ def test_a_bar_is_as_high_as_its_part_of_the_highest() -> None:
     assert [line[0] for line in latency] == list("   ###")
     assert [line[-1] for line in latency] == list("!!!!!!")
     assert all(line[1:-1].isspace() for line in load)
+
+
+def test_the_scale_has_round_numbers() -> None:
+    lines = draw_day([minute(0.5, load=212.0, p99=0.31)], 0.2, NOW_S, 60)
+    scale = [line.partition("|")[0].strip() for line in lines if "|" in line]
+    assert scale[:6] == ["0.36", "0.3", "0.24", "0.18", "0.12", "0.06"]
+    assert scale[6:12] == ["240", "200", "160", "120", "80", "40"]
 
 
 def test_a_column_has_the_highest_of_its_minutes() -> None:
@@ -57,7 +64,7 @@ def test_many_instances_share_the_rows() -> None:
 
 
 @pytest.mark.parametrize("minutes", [(), (minute(0.5, math.nan, math.nan),), (minute(0.5, 0.0, 0.0),)])
-def test_nothing_known_draws_nothing(minutes: tuple[ServiceMinute, ...]) -> None:
+def test_nothing_known_draws_nothing(minutes: tuple[MinuteView, ...]) -> None:
     assert not {"#", "!", "C", "G"} & {char for part in charts(*minutes) for line in part for char in line}
 
 
