@@ -143,7 +143,7 @@ flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe --no-strip-extras
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
-	@set -o pipefail; for role in agent controller login postgresql build; do \
+	@set -o pipefail; for role in agent controller login postgresql serving build; do \
 		file=requirements-$$role.lock; [ $$role != login ] || file=requirements.lock; \
 		$(BIN)/python install/roles.py requirements $$role | $(COMPILE) --upgrade -c requirements-dev.lock - -o $$file || exit; \
 	done
