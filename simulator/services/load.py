@@ -14,8 +14,8 @@ from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import SimulatorError, TraceError
 from slurm_soda.simulator.generators.soda import INFERENCE_RATES
 
-STEP_S = 300.0
-"""A drawn load changes so often; our choice: shorter than the ten minutes for which a load is forecast."""
+STEP_S = 600.0
+"""A drawn load changes so often; our choice."""
 NOISE, NOISE_KEPT = 0.08, 0.9
 """Our choice: the standard deviation of a drawn load's logarithm around its day, and how much of a step's deviation is left
 in the next one."""
@@ -76,8 +76,8 @@ def draw_week(peaks_qps: Sequence[float], seed: int) -> LoadCurve:
 def load_from_csv(path: Path, services: Sequence[str]) -> LoadCurve:
     """Load by minute from a CSV with the columns ``minute``, ``service`` and ``qps``.
 
-    ``minute`` counts from the begin of the trace's first day, 0 first. A minute that is not listed has the load of the last one
-    listed before it, 0 before the first.
+    ``minute`` counts from the begin of the simulation, 0 first. A minute that is not listed has the load of the last one
+    that is listed before it, 0 before the first.
 
     Raises:
         TraceError: the file cannot be used; it names the line.
@@ -86,7 +86,8 @@ def load_from_csv(path: Path, services: Sequence[str]) -> LoadCurve:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != _COLUMNS:
-                raise TraceError(str(path), 1, f"the header is {','.join(reader.fieldnames or ())!r}; write minute,service,qps")
+                found = ",".join(reader.fieldnames or ())
+                raise TraceError(str(path), 1, f"the header is {found!r}; write minute,service,qps")
             read = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SimulatorError(f"{path}: cannot be read ({error})") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_soda.policies.services.service import Device, Service
 from slurm_soda.policies.services.settings import ServiceSettings
@@ -40,7 +40,7 @@ class ServingRules:
     services: ServiceSet
     mode: str = PLACED
     start_s: float = START_S
-    settings: ServiceSettings = ServiceSettings()
+    settings: ServiceSettings = field(default_factory=ServiceSettings)
 
     def __post_init__(self) -> None:
         if self.mode not in SERVING_MODES:
