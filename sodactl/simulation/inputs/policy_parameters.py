@@ -45,7 +45,9 @@ def choose_policies(
         except PolicyError as error:
             raise click.UsageError(f"--set: {error}") from error
     return tuple(
-        PolicyChoice(policies[label], parameters, label, replace(known[label].rules, curves=curves))
+        PolicyChoice(
+            policies[label], parameters, label, replace(known[label].rules, curves=curves), known[label].serves
+        )
         if label in known
         else PolicyChoice(label, parameters)
         for label, parameters in values.items()

@@ -16,6 +16,7 @@ from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CO
 from slurm_soda.simulator.runs.scenario import ESTIMATES
 from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
 from slurm_soda.sodactl.simulation.inputs.parameter_types import OneOf
+from slurm_soda.sodactl.simulation.inputs.service_options import OPTIONS as SERVICES
 from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
 from slurm_soda.sodactl.simulation.inputs.site_options import OPTIONS as SITE
 from slurm_soda.sodactl.simulation.inputs.site_options import PRINT_SITE
@@ -69,6 +70,8 @@ class ScenarioOptions:
     cores: str
     eliminate: str | None
     core_curves: Path | None
+    services: str | None
+    serve: str | None
     lenient: bool
 
 
@@ -169,6 +172,7 @@ _OPTIONS: Mapping[str, Any] = {
     "core_curves": click.option(
         "--core-curves", type=_FILE, help="CSV of GPU utilisation by cores per GPU: model,cores,ratio.  [default: those of "
         "SODA's models]"),
+    **SERVICES,
     "lenient": click.option(
         "--lenient", is_flag=True, help="Skip and list what cannot be used, instead of stopping."),
 }  # fmt: skip
