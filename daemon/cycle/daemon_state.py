@@ -20,6 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.may_join import JoinChecks
 from slurm_soda.daemon.sharing.open_shares import OpenShares
@@ -53,6 +54,8 @@ class DaemonContext:
     """Why nothing may be changed now, whatever the mode; empty: it may."""
     guests: GuestsByNode = field(default_factory=GuestsByNode)
     """For agents, whose nodes cannot tell them."""
+    services: ServiceBoard = field(default_factory=ServiceBoard)
+    """What routers of inference services report."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot_file.identifiers import (
+    GpuTypeName,
     JobId,
     JobIdColumn,
     ModelName,
@@ -163,6 +164,8 @@ class ScaleService:
     first: bool
     """Its waiting tasks go before all other jobs of their partition."""
     reason: Sentence
+    gpu_type: GpuTypeName = ""
+    """The least used type of those that it is profiled on, which its next task should get; empty: any."""
 
     @property
     def id(self) -> str:

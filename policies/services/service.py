@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, ModelName, PartitionName, UserName
 
 IntColumn = NDArray[np.int64]
@@ -54,6 +55,10 @@ class DeviceProfile:
     def capacity_qps(self) -> float:
         """Queries in a second that it answers, batch after batch; 0 where the device cannot meet the target."""
         return 1000.0 * self.batch / self.batch_ms if self.batch else 0.0
+
+    def within(self, target_ms: float, window_ms: float) -> bool:
+        """Whether the target holds with a batch, its measured error included."""
+        return self.batch > 0 and self.slowest_ms(window_ms) <= target_ms
 
     def slowest_ms(self, window_ms: float) -> float:
         """How long a query takes at most under a steady load within the capacity: it waits for its batch to be collected,
@@ -106,3 +111,12 @@ class ServiceTable:
     """:class:`InstanceState` of each."""
     since_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Since when each is in its state."""
+    task_id: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Jobs of waiting tasks that Slurm shows apart, ascending; those that it shows as one with their array may lack."""
+    task_service: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Row of each of these tasks' service."""
+    task_device: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    free_bandwidth_gb_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    """Memory bandwidth that each node of the snapshot has left until it is contended; NaN where it is not measured;
+    empty: of no node."""
+    settings: ServiceSettings = field(default_factory=ServiceSettings)

@@ -1,0 +1,156 @@
+"""Where instances could start now: free cores, memory bandwidth and GPUs, and who else waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.services.instances import ServiceState, own_jobs
+from slurm_soda.policies.services.service import Device, DeviceProfile
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceRequest:
+    """What one task asks for."""
+
+    cores: int
+    gpus: int
+    memory_mib: int = 0
+
+
+class FreePlaces:
+    """What is free beside the jobs that the plan starts, less what was taken for services that came before."""
+
+    def __init__(self, snapshot: ClusterSnapshot, plan: Plan) -> None:
+        self._snapshot = snapshot
+        jobs, nodes, table = snapshot.jobs, snapshot.nodes, snapshot.services
+        own = own_jobs(table)
+        self.gpus, self.cores = nodes.gpus_free.copy(), nodes.cpus_free.copy()
+        for job_id in plan.starts.tolist():
+            if job_id not in own:
+                for piece in plan.places.get(job_id, ()):
+                    self.gpus[piece.node] -= piece.gpus
+                    self.cores[piece.node] -= piece.cpus
+        self.gpus, self.cores = np.maximum(self.gpus, 0), np.maximum(self.cores, 0)
+        unknown = np.full(len(nodes), np.nan)
+        self._bandwidth = table.free_bandwidth_gb_s.copy() if len(table.free_bandwidth_gb_s) else unknown
+        ours = np.array(sorted(own), dtype=np.int64)
+        waits = (jobs.state == JobState.PENDING) & ~np.isin(jobs.job_id, plan.starts) & ~np.isin(jobs.job_id, ours)
+        count = len(snapshot.partitions)
+        kinds = ((Device.CPU, jobs.gpus == 0), (Device.GPU, jobs.gpus > 0))
+        self._waiting = {kind: np.bincount(jobs.partition[waits & on], minlength=count) for kind, on in kinds}
+        self._columns: dict[str, list[int]] = {}
+        self._nodes: dict[str, BoolColumn] = {}
+        self._queues: dict[tuple[str, Device], int] = {}
+        self._first_task = _first_tasks(snapshot)
+
+    def nodes_of(self, state: ServiceState, device: Device) -> BoolColumn:
+        """Nodes of the partition of a service's array; all usable ones where it names none that is known."""
+        name = state.service.cpu_partition if device is Device.CPU else state.service.gpu_partition
+        if name not in self._nodes:
+            nodes, columns = self._snapshot.nodes, self._of_partition(name)
+            flags = nodes.in_partition[:, columns].any(axis=1) if columns else np.ones(len(nodes), dtype=np.bool_)
+            self._nodes[name] = flags & nodes.usable
+        return self._nodes[name]
+
+    def queue(self, state: ServiceState, device: Device) -> int:
+        """Other jobs that wait on nodes of the service's array for the device and do not start by the plan."""
+        name = state.service.cpu_partition if device is Device.CPU else state.service.gpu_partition
+        key = (name, device)
+        if key not in self._queues:
+            nodes = self._snapshot.nodes
+            shared = nodes.in_partition[self.nodes_of(state, device)].any(axis=0)
+            self._queues[key] = int(self._waiting[device][: len(shared)][shared].sum())
+        return self._queues[key]
+
+    def request(self, state: ServiceState, device: Device) -> InstanceRequest:
+        """What a task asks for: as Slurm shows one of the service's, else by its profile."""
+        row = self._first_task.get((state.row, device))
+        if row is not None:
+            jobs = self._snapshot.jobs
+            return InstanceRequest(max(int(jobs.cpus[row]), 1), int(jobs.gpus[row]), int(jobs.memory_mib[row]))
+        profiles = [state.service.cpu] if device is Device.CPU else list(state.service.gpu)
+        cores = max((one.cores for one in profiles if one is not None), default=1)
+        return InstanceRequest(max(cores, 1), 1 if device is Device.GPU else 0)
+
+    def slots(self, state: ServiceState, device: Device) -> int:
+        """How many more instances fit on a device."""
+        return int(self._slots(state, device).sum())
+
+    def take(self, state: ServiceState, device: Device, instances: int) -> None:
+        """Count so many instances as placed: on the nodes with the most free memory bandwidth, then cores."""
+        if instances <= 0:
+            return
+        request, slots = self.request(state, device), self._slots(state, device)
+        bandwidth = np.nan_to_num(self._bandwidth, nan=0.0)
+        for node in np.lexsort((-self.cores, -bandwidth)).tolist():
+            taken = min(instances, int(slots[node]))
+            if taken:
+                self.cores[node] -= taken * request.cores
+                self.gpus[node] -= taken * request.gpus
+                if device is Device.CPU and (needed := _bandwidth(state.service.cpu)):
+                    self._bandwidth[node] -= taken * needed
+                instances -= taken
+            if not instances:
+                return
+
+    def least_used_type(self, state: ServiceState) -> str:
+        """Of the GPU types that a service is profiled on and its array may use: the one of which most is free."""
+        nodes, flags = self._snapshot.nodes, self.nodes_of(state, Device.GPU)
+        best, best_used = "", float("inf")
+        for profile in state.service.gpu:
+            if profile.gpu_type in nodes.gpu_types and profile.within(state.service.target_ms, state.service.window_ms):
+                rows = flags & (nodes.gpu_type == nodes.gpu_types.index(profile.gpu_type))
+                whole = int(nodes.gpus[rows].sum())
+                used = 1.0 - float(self.gpus[rows].sum()) / whole if whole else 1.0
+                if used < best_used:
+                    best, best_used = profile.gpu_type, used
+        return best
+
+    def _slots(self, state: ServiceState, device: Device) -> IntColumn:
+        request = self.request(state, device)
+        slots = self.cores // request.cores
+        if request.gpus:
+            slots = np.minimum(slots, self.gpus // request.gpus)
+        if device is Device.CPU and (needed := _bandwidth(state.service.cpu)):
+            slots = np.minimum(slots, _whole_parts(self._bandwidth, needed))
+        found: IntColumn = np.where(self.nodes_of(state, device), slots, 0)
+        return found
+
+    def _of_partition(self, name: str) -> list[int]:
+        if name not in self._columns:
+            known = self._snapshot.partitions
+            wanted = [name, *name.split(",")]
+            self._columns[name] = sorted({known.index(one) for one in wanted if one in known})
+        return self._columns[name]
+
+
+def _first_tasks(snapshot: ClusterSnapshot) -> dict[tuple[int, Device], int]:
+    """Row of one job of each service and device, of those that Slurm shows."""
+    table, jobs = snapshot.services, snapshot.jobs
+    if not len(jobs):
+        return {}
+    ids = np.concatenate((table.job_id, table.task_id))
+    service, device = (
+        np.concatenate((table.service, table.task_service)),
+        np.concatenate((table.device, table.task_device)),
+    )
+    row = np.minimum(np.searchsorted(jobs.job_id, ids), len(jobs) - 1)
+    known = np.flatnonzero(jobs.job_id[row] == ids)[::-1]
+    keys = zip(service[known].tolist(), device[known].tolist(), row[known].tolist(), strict=True)
+    return {(one, Device(on)): at for one, on, at in keys}
+
+
+def _bandwidth(profile: DeviceProfile | None) -> float:
+    """What an instance takes of its node's memory bandwidth; 0: not known."""
+    return float(np.nan_to_num(profile.bandwidth_gb_s)) if profile is not None else 0.0
+
+
+def _whole_parts(free: FloatColumn, part: float) -> IntColumn:
+    """How often ``part`` is in each, at least 0; without bound where nothing is known."""
+    whole = np.floor(np.nan_to_num(free, nan=1e12) / part)
+    found: IntColumn = np.clip(whole, 0, 2**31).astype(np.int64)
+    return found

@@ -1,0 +1,180 @@
+"""The stage that decides how many instances each service has, and on which device (docs/policies/services.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from slurm_soda.policies.pipeline.actions import Action, DrainInstance, PreemptJob, ScaleService
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.services.changes import Changes, find_changes
+from slurm_soda.policies.services.free_places import FreePlaces
+from slurm_soda.policies.services.giving_way import GivingWay
+from slurm_soda.policies.services.instances import Instance, ServiceState, ready_qps, service_states
+from slurm_soda.policies.services.service import Device, InstanceState
+from slurm_soda.policies.services.targets import Target, find_target
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceServices:
+    """Adds for each service a :class:`.ScaleService` for each device that it has tasks for, a :class:`.DrainInstance` for
+    each instance that leaves, and a :class:`.PreemptJob` for each job that gives way to a service that needs a GPU.
+
+    O(services x nodes) at most; nothing without services.
+    """
+
+    name: str = "services"
+
+    def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
+        """The plan with these actions added."""
+        if not snapshot.services.services:
+            return plan
+        places, now_s = FreePlaces(snapshot, plan), snapshot.now_s
+        actions: list[Action] = []
+        urgent: list[tuple[ServiceState, int]] = []
+        next_s = plan.next_event_s
+        for state in service_states(snapshot):
+            target = find_target(state, places, now_s)
+            changes = find_changes(state, target, now_s)
+            first = _goes_first(state, target, changes, places)
+            actions += _scalings(state, target, changes, places, first)
+            actions += [_drain(state, one, why) for one, why in changes.drains]
+            if first[Device.GPU] and state.settings.gives_way and not math.isnan(state.load_qps):
+                urgent.append((state, changes.starts[Device.GPU]))
+            else:
+                places.take(state, Device.GPU, changes.starts[Device.GPU])
+            places.take(state, Device.CPU, changes.starts[Device.CPU])
+            next_s = min(next_s, changes.retry_s, _cooled_s(state, target, now_s))
+        preempts = _give_way(snapshot, plan, places, urgent)
+        return _with_preempts(replace(plan, actions=(*plan.actions, *actions), next_event_s=next_s), preempts)
+
+
+def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
+    """:attr:`.ServiceTable.low_since_s` of the next decision: since when fewer instances of each service would do.
+
+    Args:
+        snapshot: of this decision, with the column as it was.
+        plan: what was decided.
+    """
+    places = FreePlaces(snapshot, plan)
+    found = [
+        (snapshot.now_s if math.isnan(state.low_since_s) else state.low_since_s)
+        if find_target(state, places, snapshot.now_s).lower
+        else math.nan
+        for state in service_states(snapshot)
+    ]
+    return np.array(found, dtype=np.float64)
+
+
+def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
+    """Whether its tasks go before others, by device: others wait there, and what is ready does not answer the load."""
+    ready = [one for one in state.instances if one.state is InstanceState.READY]
+    if math.isnan(state.load_qps) or target.preferred or not state.load_qps:
+        short = False
+    elif not state.profiled:
+        short = not ready
+    else:
+        short = state.settings.headroom * ready_qps(ready) < state.load_qps
+    on = [short and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
+    return on[0], on[1]
+
+
+def _scalings(
+    state: ServiceState, target: Target, changes: Changes, places: FreePlaces, first: Sequence[bool]
+) -> list[ScaleService]:
+    """One for each device that has tasks."""
+    found = []
+    for device in Device:
+        if state.waiting[device] or state.on(device, *InstanceState):
+            starting = changes.starts[device] > 0 and device is Device.GPU
+            found.append(
+                ScaleService(
+                    owner=state.service.owner,
+                    service=state.service.name,
+                    device=device,
+                    instances=changes.instances[device],
+                    first=first[device],
+                    reason=_reason(state, target, changes),
+                    gpu_type=places.least_used_type(state) if starting else "",
+                )
+            )
+    return found
+
+
+def _drain(state: ServiceState, one: Instance, why: str) -> DrainInstance:
+    return DrainInstance(one.job_id, state.service.owner, state.service.name, f"{why}; {_figures(state)}")
+
+
+def _reason(state: ServiceState, target: Target, changes: Changes) -> str:
+    """What people read: the figures, what is needed and why there."""
+    counts = [
+        f"{target.on(device)} on {'cores' if device is Device.CPU else 'GPUs'}"
+        for device in Device
+        if target.on(device) or changes.instances[device]
+    ]
+    needed = " and ".join(counts) or "none"
+    bounds = f"{state.service.least} to {state.service.most} allowed"
+    failed = len([one for one in state.instances if one.state is InstanceState.FAILED])
+    lost = f"; {failed} failed" if failed else ""
+    return f"{_figures(state)}; needed: {needed} ({bounds}{lost}): {target.why}"
+
+
+def _figures(state: ServiceState) -> str:
+    if math.isnan(state.load_qps):
+        return "load unknown"
+    expected = (
+        "" if math.isnan(state.forecast_qps) else f" (seen {state.seen_qps:.4g}, expected {state.forecast_qps:.4g})"
+    )
+    answered = [
+        f"{state.capacity_of(device):.4g} q/s on {'cores' if device is Device.CPU else 'a GPU'}"
+        for device in Device
+        if state.capacity_of(device)
+    ]
+    counted = f", {state.settings.headroom:.0%} of it counted" if answered else ""
+    capacity = f"; an instance answers {' or '.join(answered)}{counted}" if answered else ""
+    return f"load {state.load_qps:.4g} q/s{expected}{capacity}"
+
+
+def _cooled_s(state: ServiceState, target: Target, now_s: float) -> float:
+    """When the cool-down ends; infinite if none runs."""
+    ends_s = state.low_since_s + state.settings.cool_down_s
+    return ends_s if target.lower and ends_s > now_s else math.inf
+
+
+def _give_way(
+    snapshot: ClusterSnapshot, plan: Plan, places: FreePlaces, urgent: Sequence[tuple[ServiceState, int]]
+) -> list[PreemptJob]:
+    """Who leaves for services that need GPUs and find none."""
+    if not urgent:
+        return []
+    leaving, jobs, table = GivingWay(snapshot, plan, places), snapshot.jobs, snapshot.services
+    found = []
+    for state, wanted in urgent:
+        mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
+        tasks = tuple(table.task_id[mine].tolist()[:wanted])
+        request = places.request(state, Device.GPU)
+        for _ in range(wanted):
+            rows = leaving.find(request, places.nodes_of(state, Device.GPU))
+            if rows is None:
+                break
+            found += [
+                PreemptJob(
+                    int(jobs.job_id[row]),
+                    tasks,
+                    f"submitted last of those that can be requeued, and no GPU is free for a service: {_figures(state)}",
+                )
+                for row in rows
+            ]
+    return found
+
+
+def _with_preempts(plan: Plan, preempts: Sequence[PreemptJob]) -> Plan:
+    if not preempts:
+        return plan
+    verdict = plan.notes.verdict.copy()
+    verdict[np.isin(plan.notes.job_id, [one.job_id for one in preempts])] = JobVerdict.PREEMPT
+    return replace(plan, notes=replace(plan.notes, verdict=verdict), actions=(*plan.actions, *preempts))
