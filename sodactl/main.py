@@ -69,6 +69,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
         ),
+        "service": LazyCommand(
+            f"{_HERE}.service.commands:service", "Serve a model by batch jobs, on GPUs or CPU cores by its load."
+        ),
         "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
     },
     "For admins": {
