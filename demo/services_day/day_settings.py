@@ -21,8 +21,9 @@ TARGET_MS, WINDOW_MS = 500.0, 50.0
 FOLDER = f"/home/{OWNER}/day"
 SERVICE_FILE, QUERY_FILE = f"{FOLDER}/{SERVICE}.toml", f"{FOLDER}/query.json"
 TOKENS = 64
+ROUTER_PORT = 8080
 
-NIGHT_PART, PEAK_PART = 0.15, 1.5
+NIGHT_PART, PEAK_PART = 0.15, 1.8
 """Load at night and at noon, as parts of what one instance on CPU cores is counted on for."""
 MOST_PEAK_QPS = 150.0
 """Load generator, router and instances share the machine."""
@@ -76,11 +77,11 @@ def rates_of(cpu_qps: float) -> DayRates:
     return DayRates(round(NIGHT_PART * peak / PEAK_PART, 3), round(peak, 3), round(cpu_qps, 3))
 
 
-def service_file() -> str:
-    """The service as its owner describes it: one instance, on a GPU or on one core."""
+def service_file(*, cores: bool = True) -> str:
+    """The service as its owner describes it: one instance, on a GPU, or with ``cores`` also on one core."""
     command = (
-        f"exec {SERVING_PYTHON} {FOLDER}/serving/serve.py --model {MODEL} --width {WIDTH} --port {{port}} --device {{device}}"
-        f" --batch {{batch}} --window-ms {{window_ms}} --cores {{cores}} --gpu-speedup {GPU_SPEEDUP:g}"
+        f"exec {SERVING_PYTHON} {FOLDER}/serving/serve.py --model {MODEL} --width {WIDTH} --port {{port}}"
+        f" --device {{device}} --batch {{batch}} --window-ms {{window_ms}} --cores {{cores}} --gpu-speedup {GPU_SPEEDUP:g}"
     )
     return f"""\
 name = "{SERVICE}"
@@ -92,15 +93,16 @@ folder = "{FOLDER}/services"
 [replicas]
 least = 1
 most = 1
-[cpu]
-cores = 1
 [gpu]
 cores = 1
-"""
+{"[cpu]" + chr(10) + "cores = 1" + chr(10) if cores else ""}"""
 
 
-def daemon_configuration(day_s: float) -> str:
-    """sodad's configuration, the same in both phases: training jobs by submission, its own times compressed like the day."""
+def daemon_configuration(day_s: float, *, places: bool) -> str:
+    """Sodad's configuration: training jobs by submission, its own times compressed like the day.
+
+    Both phases differ in ``places`` alone: whether it places services.
+    """
     hour_s = day_s / 24
     return f"""\
 # Hours pass in seconds, so the daemon's intervals are shorter than a site's.
@@ -114,6 +116,7 @@ min_change_interval_s = 0.2
 [cpu_fit]
 rewrite = "off"
 [services]
+enabled = {"true" if places else "false"}
 cool_down_s = {max(5.0, hour_s / 2):.0f}
-horizon_s = {max(10.0, hour_s):.0f}
+horizon_s = 60
 """
