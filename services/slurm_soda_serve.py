@@ -280,7 +280,7 @@ class InstanceDirectory:
 # --- the instance ------------------------------------------------------------------------------------------------------
 
 
-class Instance:
+class InstanceProcess:
     """Keeps one command running and its file true, until SIGTERM."""
 
     def __init__(self, options: argparse.Namespace, directory: InstanceDirectory) -> None:
@@ -520,7 +520,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the instance until SIGTERM or SIGINT; the exit status."""
     options = parse_options(sys.argv[1:] if arguments is None else arguments)
     name = "%s.%d" % (options.host, options.job_id)
-    instance = Instance(options, InstanceDirectory(os.path.expanduser(options.folder), options.service, name))
+    instance = InstanceProcess(options, InstanceDirectory(os.path.expanduser(options.folder), options.service, name))
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, instance.take_signal)

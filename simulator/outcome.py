@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.node.node_measurements import NodeMeasurements
+from slurm_soda.simulator.services.record import ServicesRecord
 from slurm_soda.simulator.sharing.sharing_record import SharingRecord
 from slurm_soda.simulator.workload import Workload
 
@@ -58,3 +59,5 @@ class SimulationOutcome:
     """Cores and GPU utilisation over time; None where nodes had no part in speed."""
     sharing: SharingRecord | None = None
     """Who shared GPUs how long; None where jobs cannot share."""
+    services: ServicesRecord | None = None
+    """What inference services held beside the jobs, and how they answered; None where there are none."""

@@ -62,7 +62,7 @@ class FreePlaces:
         key = (name, device)
         if key not in self._queues:
             nodes = self._snapshot.nodes
-            shared = nodes.in_partition[self.nodes_of(state, device)].any(axis=0)
+            shared = np.asarray(nodes.in_partition[self.nodes_of(state, device)].any(axis=0), dtype=np.bool_)
             self._queues[key] = int(self._waiting[device][: len(shared)][shared].sum())
         return self._queues[key]
 

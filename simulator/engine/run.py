@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.session.ranking import INFINITY
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import choose_decider
+from slurm_soda.simulator.engine.deciders.protocols import Decider
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
 from slurm_soda.simulator.outcome import SimulationOutcome
@@ -30,6 +32,7 @@ def simulate(
     max_preemptions: int = 0,
     passing_limit_s: float = INFINITY,
     site: SiteDescription | None = None,
+    around: Callable[[Decider], Decider] | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
@@ -46,6 +49,8 @@ def simulate(
         max_preemptions: a job that was preempted so often is not preempted any more; 0: no bound.
         passing_limit_s: a job that waited so long is passed by no later one; infinite: no bound.
         site: what its Slurm knows of users; by default all are equal.
+        around: who hears of everything first and asks the policy's decider, such as one that places services; by default
+            nobody.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
@@ -69,5 +74,5 @@ def simulate(
         passing_limit_s=passing_limit_s,
         site=site,
     )
-    loop.run(decider, policy.name, cluster, progress)
+    loop.run(decider if around is None else around(decider), policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

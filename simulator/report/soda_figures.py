@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
+from slurm_soda.simulator.node.node_measurements import UsageIntervals
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.charts.curves import UsageCurve, usage_curve_of_intervals
 from slurm_soda.simulator.report.sharing_summary import gpus_in_use_s
@@ -64,12 +65,12 @@ def measure_activity(outcome: SimulationOutcome, cpus: int) -> ClusterActivity:
     """Of a run; ``cpus`` are the cluster's cores, 0 where nobody counts them."""
     submit_s = outcome.workload.submit_s
     first_s, last_s = (float(submit_s.min()), float(submit_s.max())) if len(submit_s) else (0.0, 0.0)
-    parts = outcome.segments if outcome.node_measurements is None else outcome.node_measurements.stretches
+    parts = held_by_all(outcome)
     time_s = np.maximum(np.minimum(parts.end_s, last_s) - np.maximum(parts.start_s, first_s), 0.0)
     gpu_s, span_s = time_s * parts.gpus, last_s - first_s
     busy_ratio = gpu_busy_s = _UNKNOWN
     if outcome.node_measurements is not None:
-        ratio = outcome.node_measurements.stretches.busy_ratio
+        ratio = parts.busy_ratio
         known = np.isfinite(ratio)
         gpu_busy_s = float((gpu_s * ratio)[known].sum())
         busy_ratio = _over(gpu_busy_s, float(gpu_s[known].sum()))
@@ -80,6 +81,21 @@ def measure_activity(outcome: SimulationOutcome, cpus: int) -> ClusterActivity:
         gpu_busy_all_ratio=_over(gpu_busy_s, gpus * span_s),
         cpu_active_ratio=_over(float((time_s * parts.cpus).sum()), cpus * span_s),
     )
+
+
+def held_by_all(outcome: SimulationOutcome) -> UsageIntervals:
+    """What jobs and services held, from when to when; ``busy_ratio`` is NaN where nodes had no part in speed."""
+    if outcome.node_measurements is None:
+        jobs = outcome.segments
+        unknown = np.full(len(jobs.job), np.nan)
+        parts = UsageIntervals(jobs.job, jobs.start_s, jobs.end_s, jobs.gpus, jobs.cpus, unknown)
+    else:
+        parts = outcome.node_measurements.stretches
+    if outcome.services is None:
+        return parts
+    both = (parts, outcome.services.usage)
+    columns = {name: np.concatenate([getattr(one, name) for one in both]) for name in parts.__dataclass_fields__}
+    return UsageIntervals(**columns)
 
 
 def first_wait_s(outcome: SimulationOutcome) -> FloatColumn:
@@ -104,7 +120,7 @@ def make_soda_curves(outcome: SimulationOutcome, waits_s: FloatColumn) -> SodaCu
     """What pictures need; ``waits_s`` is all waiting of each job. None where nodes had no part in speed."""
     if outcome.node_measurements is None:
         return None
-    work, parts, trains = outcome.workload, outcome.node_measurements.stretches, outcome.node_measurements.trains
+    work, parts, trains = outcome.workload, held_by_all(outcome), outcome.node_measurements.trains
     first_s, wait_s, gpu = float(work.submit_s.min(initial=0.0)), first_wait_s(outcome), work.gpus > 0
     ran = trains & (outcome.node_measurements.cpus >= 0)
     edges = (first_s, float(work.submit_s.max(initial=first_s + 1.0)))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster
 from slurm_soda.simulator.node.node_measurements import UsageIntervals
-from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
+from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.paired_statistics import bounded_slowdown, jains_index
 from slurm_soda.simulator.report.sharing_summary import gpus_in_use_s, summarise_sharing
-from slurm_soda.simulator.report.soda_figures import measure_activity, measure_start_delays
+from slurm_soda.simulator.report.soda_figures import held_by_all, measure_activity, measure_start_delays
 
 UNKNOWN = math.nan
 
@@ -115,7 +115,7 @@ def summarise(outcome: SimulationOutcome) -> RunSummary:
     p50_s, p95_s, p99_s = _percentiles(took_s[ended])
     last_s = float(outcome.end_s[ended].max()) if ended.any() else UNKNOWN
     makespan_s = last_s - float(workload.submit_s.min()) if ended.any() else UNKNOWN
-    held = outcome.segments if outcome.node_measurements is None else outcome.node_measurements.stretches
+    held = held_by_all(outcome)
     gpu_capacity = outcome.cluster.total_gpus * makespan_s
     gpu_s = gpus_in_use_s(outcome, -np.inf, last_s)
     cpus = int(outcome.cluster.cpus.sum()) if counts_cpus(outcome.cluster) else 0
@@ -147,7 +147,7 @@ def summarise(outcome: SimulationOutcome) -> RunSummary:
     )
 
 
-def _held_ratio(parts: AllocationSegments | UsageIntervals, held: IntColumn, capacity: float, last_s: float) -> float:
+def _held_ratio(parts: UsageIntervals, held: IntColumn, capacity: float, last_s: float) -> float:
     """What jobs held until ``last_s``, over ``capacity`` (units x seconds)."""
     time_s = np.maximum(np.minimum(parts.end_s, last_s) - parts.start_s, 0.0)
     return _over(float((time_s * held).sum()), capacity)

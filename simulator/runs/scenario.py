@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from slurm_soda.simulator.runs.predicted_run_times import (
     with_predicted_run_times,
 )
 from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
+from slurm_soda.simulator.services.service_set import ServingRules
+from slurm_soda.simulator.services.simulate_serving import ServedWorkload
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
@@ -97,6 +100,8 @@ class Scenario:
     """What happens on nodes while jobs run; None: speed depends on neither cores nor neighbours."""
     sharing: SharingRules | None = None
     """What jobs do to each other on a GPU; None: nobody knows, so policies that share cannot run, or let nobody share."""
+    services: ServingRules | None = None
+    """Inference services that run beside the jobs; None: none."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
 
@@ -145,12 +150,20 @@ class Scenario:
             SimulatorError: it cannot be run as asked, or the policy refuses what it is given.
         """
         try:
-            return self._run(policy, progress, nodes)
+            if self.services is None:
+                return self._run(policy, progress, nodes, None)
+            self.check(policy, nodes)
+            served = ServedWorkload.build(self.workload, self.cluster, self.services)
+            return replace(self, workload=served.workload, services=None)._run(policy, progress, nodes, served)
         except PolicyError as error:
             raise SimulatorError(f"policy {policy.name}: {error}") from error
 
     def _run(
-        self, policy: Policy, progress: Callable[[int, int], None] | None, nodes: NodeRules | None
+        self,
+        policy: Policy,
+        progress: Callable[[int, int], None] | None,
+        nodes: NodeRules | None,
+        served: ServedWorkload | None,
     ) -> SimulationOutcome:
         rules = nodes or self.nodes
         sharing = self._sharing(policy, rules)
@@ -183,9 +196,8 @@ class Scenario:
                 site=self.site,
                 progress=progress,
             )
-        return simulate(
-            self.workload,
-            self.cluster,
+        run = partial(simulate, self.workload, self.cluster) if served is None else served.simulate
+        return run(
             policy,
             costs=self.costs,
             speed=speed,
@@ -204,7 +216,14 @@ class Scenario:
         Raises:
             SimulatorError: a policy that shares lacks what it needs, or has what it cannot do.
         """
-        self._sharing(policy, nodes or self.nodes)
+        sharing = self._sharing(policy, nodes or self.nodes)
+        if self.services is not None:
+            faults = {
+                "jobs that share GPUs: leave --pairs and --pair-slowdown out": sharing is not None,
+                "--placement spread: leave it out": self.placement != "policy",
+            }
+            if why := [fault for fault, holds in faults.items() if holds]:
+                raise SimulatorError(f"services cannot be simulated together with {why[0]}")
 
     def _sharing(self, policy: Policy, rules: NodeRules | None) -> SharingRules | None:
         """What a policy that shares runs by; None for one that does not."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from slurm_soda.policies.errors import no_such
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.node.node_rules import NodeRules
+from slurm_soda.simulator.services.service_set import PEAK, PLACED
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,8 @@ class NamedSystem:
     policy: str
     rules: NodeRules
     summary: str
+    serves: str = PEAK
+    """How it serves, where services are simulated besides: one of :data:`.service_set.SERVING_MODES`."""
 
 
 SYSTEMS: tuple[NamedSystem, ...] = (
@@ -26,7 +29,7 @@ SYSTEMS: tuple[NamedSystem, ...] = (
     NamedSystem("coda", "coda", NodeRules("adaptive", "memory"),
            "pools with borrowing, just enough cores for each training job, no contention for memory"),
     NamedSystem("soda", "coda", NodeRules("adaptive", "all"),
-           "coda, and no contention for the network either; without SODA's placement of inference jobs"),
+           "coda, and no contention for the network either; with --services SODA's placement of inference jobs", PLACED),
 )  # fmt: skip
 
 

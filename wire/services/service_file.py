@@ -114,8 +114,10 @@ def read_service_file(text: str, what: str) -> ServiceFile:
     )
 
 
-_KEYS = ("name", "model", "command", "health", "target_ms", "window_ms", "query", "query_path", "folder")
-_KEYS += ("replicas", "cpu", "gpu")
+_KEYS = (
+    *("name", "model", "command", "health", "target_ms", "window_ms"),
+    *("query", "query_path", "folder", "replicas", "cpu", "gpu"),
+)
 _DEVICE_KEYS = {"cpu": ("cores", "batch", "sbatch"), "gpu": ("gpus", "cores", "batch", "sbatch")}
 
 

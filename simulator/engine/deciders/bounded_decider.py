@@ -46,6 +46,10 @@ class BoundedDecider:
         self._snapshots.changed(job, before)
         self._session.changed(job, before)  # type: ignore[attr-defined]
 
+    def adopt(self, preempts: Sequence[SessionJob], starts: Sequence[JobStart]) -> None:
+        """Somebody else decided; the snapshot hears of it when it has happened."""
+        self._session.adopt(preempts, starts)
+
     def next_event_s(self) -> float:
         if self._by_snapshot:
             return self._snapshots.next_event_s()

@@ -71,7 +71,11 @@ class SnapshotDecider:
         self._memory_free_mib = cluster.memory_mib.copy()
 
     def submit(self, job: SessionJob) -> None:
+        """A job waits: for the first time, or again after :meth:`end`, as an instance of a service does."""
         row = job.job_id - 1
+        self._state[row] = JobState.PENDING
+        self._start_s[row], self._resumes_s[row] = np.nan, np.inf
+        self._executed_s[row], self._attained_gpu_s[row] = job.executed_s, job.attained_gpu_s
         insort(self._present, row)
         self._jobs[job.job_id] = job
         self._overdue.wait(row, self._waits_since_s.item(row))

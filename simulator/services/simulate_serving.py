@@ -1,0 +1,119 @@
+"""One simulation with services beside the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from slurm_soda.policies.policy import Policy
+from slurm_soda.simulator.cluster import SimulatedCluster
+from slurm_soda.simulator.engine.costs import Costs
+from slurm_soda.simulator.engine.deciders.protocols import Decider
+from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
+from slurm_soda.simulator.node.model_core_curves import INFERENCE
+from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
+from slurm_soda.simulator.services.ledger import ServiceLedger
+from slurm_soda.simulator.services.placing import PackedPlacer, PeakPlacer, Placer, StagePlacer
+from slurm_soda.simulator.services.service_set import PACKED, PEAK, ServingRules
+from slurm_soda.simulator.services.serving_decider import ClusterView, ServingDecider
+from slurm_soda.simulator.services.tasks import ServiceTask, make_tasks, with_tasks
+from slurm_soda.simulator.workload import Workload
+
+
+def without_inference(workload: Workload) -> tuple[Workload, int]:
+    """The jobs without those of the category ``inference``, in whose place services come, and how many these are."""
+    if INFERENCE not in workload.categories:
+        return workload, 0
+    others = workload.category != workload.categories.index(INFERENCE)
+    return workload.select(others), int((~others).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class ServedWorkload:
+    """Jobs with services' tasks before them."""
+
+    rules: ServingRules
+    cluster: SimulatedCluster
+    tasks: tuple[ServiceTask, ...]
+    workload: Workload
+    """Tasks, then jobs."""
+
+    @classmethod
+    def build(cls, workload: Workload, cluster: SimulatedCluster, rules: ServingRules) -> ServedWorkload:
+        """For one run.
+
+        Raises:
+            SimulatorError: the cluster cannot have the services.
+        """
+        tasks = make_tasks(rules, cluster)
+        return cls(rules, cluster, tuple(tasks), with_tasks(workload, tasks, rules, cluster))
+
+    def simulate(
+        self, policy: Policy, *, costs: Costs | None = None, agents: RuntimeEffects | None = None, **options: Any
+    ) -> SimulationOutcome:
+        """As :func:`~slurm_soda.simulator.engine.run.simulate`; the outcome is of the jobs alone, with a record of services."""
+        placers: dict[str, Callable[[], Placer]] = {
+            PEAK: lambda: PeakPlacer(self.rules), PACKED: lambda: PackedPlacer(self.rules)
+        }  # fmt: skip
+        placer = placers.get(self.rules.mode, lambda: StagePlacer(self.rules, len(self.cluster)))()
+        ledger = ServiceLedger(self.rules, self.workload.origin_s)
+        at_once = not (costs or Costs()).checkpoint_s
+        found: list[ServingDecider] = []
+
+        def around(inner: Decider) -> Decider:
+            view = ClusterView(policy, self.workload, self.cluster, at_once=at_once)
+            jobs = len(self.workload) - len(self.tasks)
+            found.append(
+                ServingDecider(
+                    inner, view, self.tasks, self.rules, placer, ledger, jobs=jobs, at_once=at_once
+                )
+            )
+            return found[0]
+
+        outcome = simulate(self.workload, self.cluster, policy, agents=agents, costs=costs, around=around, **options)
+        ends_s = outcome.end_s[len(self.tasks) :]
+        last_s = float(np.nanmax(ends_s, initial=-np.inf)) if len(ends_s) else -np.inf
+        record = found[0].finish(last_s) if np.isfinite(last_s) else found[0].finish(float("nan"))
+        return replace(_of_jobs(outcome, len(self.tasks)), services=record)
+
+
+def _of_jobs(outcome: SimulationOutcome, tasks: int) -> SimulationOutcome:
+    """Without the rows of tasks, which are the first ones."""
+    nodes = outcome.node_measurements
+    if nodes is not None:
+        parts = nodes.stretches
+        kept = parts.job >= tasks
+        columns = {name: getattr(parts, name)[kept] for name in parts.__dataclass_fields__}
+        columns["job"] = columns["job"] - tasks
+        nodes = replace(
+            nodes, stretches=replace(parts, **columns), cpus=nodes.cpus[tasks:], steps=nodes.steps[tasks:],
+            trains=nodes.trains[tasks:],
+        )  # fmt: skip
+    columns = {
+        name: getattr(outcome, name)[tasks:] for name in ("first_start_s", "end_s", "held_s", "preemptions", "failures")
+    }
+    rows = np.arange(tasks, len(outcome.workload))
+    return replace(
+        outcome, workload=outcome.workload.select(rows), segments=_segments_of_jobs(outcome.segments, tasks),
+        node_measurements=nodes, **columns,
+    )  # fmt: skip
+
+
+def _segments_of_jobs(parts: AllocationSegments, tasks: int) -> AllocationSegments:
+    kept = np.flatnonzero(parts.job >= tasks)
+    counts = np.diff(parts.node_start)
+    entries = np.repeat(parts.job >= tasks, counts)
+    return AllocationSegments(
+        job=parts.job[kept] - tasks,
+        start_s=parts.start_s[kept],
+        end_s=parts.end_s[kept],
+        gpus=parts.gpus[kept],
+        cpus=parts.cpus[kept],
+        node_start=np.concatenate(([0], np.cumsum(counts[kept]))).astype(np.int64),
+        node=parts.node[entries],
+        node_gpus=parts.node_gpus[entries],
+    )
