@@ -17,6 +17,7 @@ from slurm_soda.services.load.arrivals import (
     random_times,
     read_times,
 )
+from slurm_soda.services.load.http_client import content_type_of
 from slurm_soda.services.load.load_report import LoadReport, SentQuery, load_report
 from slurm_soda.services.load.open_loop import run_load
 from slurm_soda.wire.errors import SodaError
@@ -94,11 +95,6 @@ def planned_times(options: dict[str, Any]) -> Iterable[float]:
     else:
         shape = burst_rate(rate, high, options["every_s"], options["burst_s"])
     return random_times(shape, max(rate, high), seconds, options["seed"])
-
-
-def content_type_of(name: str) -> str:
-    """What a file with a query holds, by its name."""
-    return "application/json" if name.endswith(".json") else "application/octet-stream"
 
 
 def write_samples(path: Path, queries: Iterable[SentQuery]) -> None:

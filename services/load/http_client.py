@@ -11,6 +11,11 @@ from slurm_soda.services.load.arrivals import PatternError
 LARGEST_ANSWER = 64 * 1024 * 1024
 
 
+def content_type_of(name: str) -> str:
+    """What a file with a query holds, by its name."""
+    return "application/json" if name.endswith(".json") else "application/octet-stream"
+
+
 class AnswerError(Exception):
     """No answer that is HTTP."""
 

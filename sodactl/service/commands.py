@@ -6,6 +6,7 @@ import click
 
 from slurm_soda.sodactl.service.change import drain, scale
 from slurm_soda.sodactl.service.check import check
+from slurm_soda.sodactl.service.profile import profile
 from slurm_soda.sodactl.service.show import list_services, show
 from slurm_soda.sodactl.service.start import start, stop
 
@@ -22,6 +23,7 @@ def service() -> None:
     \b
     Examples:
       sodactl service check chat.toml        is the file right, and what can each device do
+      sodactl service profile chat.toml      measure it on this machine
       sodactl service start chat.toml        submit its arrays
       sodactl service show chat              latency, load and placement over the day
       sodactl service scale chat --most 8    let it have more instances
@@ -29,5 +31,5 @@ def service() -> None:
     """  # noqa: D301 - click reads the control character
 
 
-for _command in (check, start, stop, list_services, show, scale, drain):
+for _command in (check, profile, start, stop, list_services, show, scale, drain):
     service.add_command(_command)
