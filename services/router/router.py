@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slurm_soda.services.router.drain_requests import DrainRequests
@@ -23,6 +23,7 @@ from slurm_soda.services.router.runtime_socket import HaproxyStats
 from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder
 from slurm_soda.services.router.sodad_reports import SodadReports
 from slurm_soda.wire.errors import RecordError, SodaError
+from slurm_soda.wire.services.instance_file import InstanceFile
 from slurm_soda.wire.services.router_report import RouterReport
 from slurm_soda.wire.services.service_file import LONGEST_FILE, ServiceFile, read_service_file
 
@@ -91,6 +92,11 @@ class Router:
     def haproxy_pid(self) -> int:
         """Of HAProxy's master."""
         return self._haproxy.pid
+
+    @property
+    def instances(self) -> Mapping[str, InstanceFile]:
+        """What the instances said when they were last looked at, by the names of their files."""
+        return self._content.instances
 
     def check(self) -> None:
         """Look at the instances once, and let HAProxy check its configuration; nothing is started.

@@ -27,6 +27,7 @@ from slurm_soda.wire.services.service_file import ServiceFile
 from slurm_soda.wire.services.service_profile import ServiceProfile
 
 PROFILE = "profile.json"
+DEFAULT_FOLDER = "services"
 LOCK = "router.lock"
 PORT = "router.port"
 """Port that the router chose by itself, for its next start."""
@@ -54,7 +55,9 @@ class ServiceFolder:
 
     def __init__(self, file: Path, service: ServiceFile) -> None:
         """``file`` is the service's file; its folder, if not named absolutely, is beside it."""
-        self.path = file.absolute().parent / (service.folder or "services") / service.name
+        whole = Path(os.path.abspath(file)).parent  # noqa: PTH100 - a link to the file stays one, as for `start`
+        folder = whole / Path(service.folder or DEFAULT_FOLDER).expanduser()
+        self.path = Path(os.path.normpath(folder)) / service.name
         self._service = service.name
         self._uid = os.geteuid()
         self._lock = -1

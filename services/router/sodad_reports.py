@@ -42,6 +42,8 @@ class SodadReports:
         """``find`` asks Slurm where sodad is, and raises ReportError while it does not know."""
         self._find, self._munge, self._say = find, munge, say
         self._controllers: Controllers | None = None
+        self._moved = True
+        """Where sodad is has to be asked, again."""
         self._first = 0
         self._known = ""
         self._report: RouterReport | None = None
@@ -83,34 +85,42 @@ class SodadReports:
         Raises:
             ReportError: none does; says why.
         """
-        if self._controllers is None:
-            self._controllers = self._find()
+        controllers = self._known_controllers()
         body = json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False).encode("ascii")
         if len(body) > LONGEST_REPORT:
             raise ReportError(f"the report has {len(body)} bytes; sodad reads {LONGEST_REPORT}")
-        refusals, urls = [], self._controllers.urls
+        refusals, urls = [], controllers.urls
         for turn in range(len(urls)):
             at = (self._first + turn) % len(urls)
             try:
-                answer = self._post(urls[at].rstrip("/") + REPORT_PATH, body, self._controllers.uids)
+                answer = self._post(urls[at].rstrip("/") + REPORT_PATH, body, controllers.uids)
             except ReportError as error:
                 refusals.append(str(error))
                 continue
             self._first = at
             return answer
-        self._controllers = None  # Slurm may have moved
+        self._moved = True
         raise ReportError("; ".join(refusals) or "no controller is known")
 
+    def _known_controllers(self) -> Controllers:
+        if self._moved:
+            try:
+                self._controllers = self._find()
+                self._moved = False
+            except ReportError:
+                if self._controllers is None:
+                    raise
+        assert self._controllers is not None
+        return self._controllers
+
     def _post(self, url: str, body: bytes, uids: frozenset[int]) -> RouterAnswer:
-        parts = urlsplit(url)
-        if not parts.hostname:
-            raise ReportError(f"{url} is no address such as http://ctl:6830")
         try:
+            parts = urlsplit(url)
             headers = {CREDENTIAL_HEADER: self._munge.encode(body), "Content-Type": "application/json"}
             headers |= {KNOWN_HEADER: self._known} if self._known else {}
             kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
             # http.client knows no proxies and follows no redirect: no variable of the user's sends this elsewhere.
-            with closing(kind(parts.hostname, parts.port, timeout=TIMEOUT_S)) as connection:
+            with closing(kind(parts.hostname or "no-host.invalid", parts.port, timeout=TIMEOUT_S)) as connection:
                 connection.request("POST", parts.path, body, headers)
                 response = connection.getresponse()
                 content = response.read(LONGEST_REPORT + 1)

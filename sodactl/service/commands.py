@@ -7,6 +7,7 @@ import click
 from slurm_soda.sodactl.service.change import drain, scale
 from slurm_soda.sodactl.service.check import check
 from slurm_soda.sodactl.service.profile import profile
+from slurm_soda.sodactl.service.router import endpoints, router
 from slurm_soda.sodactl.service.show import list_services, show
 from slurm_soda.sodactl.service.start import start, stop
 
@@ -31,5 +32,5 @@ def service() -> None:
     """  # noqa: D301 - click reads the control character
 
 
-for _command in (check, profile, start, stop, list_services, show, scale, drain):
+for _command in (check, profile, start, router, endpoints, stop, list_services, show, scale, drain):
     service.add_command(_command)
