@@ -58,7 +58,8 @@ def lease_change(job: SlurmJob, until_s: int, reason: str, action: str = "") -> 
 def lease_end_change(job: SlurmJob, reason: str, action: str = "", task: int | None = None) -> JobChange:
     """A task may start now: all of a record, or one of them, which becomes a job of its own."""
     part = {} if task is None else {ARRAY_TASK: str(task)}
-    old = {START_TIME: f"uts{int(job.eligible_s)}"}
+    # Slurm tells no begin time of a task that is up against its array's own limit.
+    old = {} if math.isnan(job.eligible_s) else {START_TIME: f"uts{int(job.eligible_s)}"}
     return JobChange(job.job_id, "lease", {**part, START_TIME: "now"}, old, reason, action)
 
 
