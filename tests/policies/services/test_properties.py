@@ -47,7 +47,7 @@ def snapshots(draw: st.DrawFn, *, known: bool = False) -> ClusterSnapshot:
     load = draw(loads if known else st.one_of(loads, st.just(math.nan)))
     tasks = draw(st.tuples(st.integers(0, 14), st.integers(0, 14)))
     forecast = draw(st.one_of(st.just(math.nan), loads))
-    others: list[dict[str, Any]] = [{"job_id": 5, "gpus": 0}] if draw(st.booleans()) else []
+    others: list[dict[str, Any]] = [{"job_id": 5, "gpus": 0, "waited_s": 100.0}] if draw(st.booleans()) else []
     others += [waiting(6, 4)] if draw(st.booleans()) else []
     nodes = NodeTable.uniform(draw(st.integers(1, 4)), draw(st.integers(0, 4)), cpus=draw(st.sampled_from([2, 8, 28])))
     return world(
@@ -168,7 +168,7 @@ class Site:
             service=np.zeros(len(rows), dtype=np.int64),
             device=np.array([row[1] for row in rows], dtype=np.int64),
             state=np.array([row[2] for row in rows], dtype=np.int64),
-            since_s=np.zeros(len(rows)),
+            since_s=np.full(len(rows), self.now_s),
         )
         return plan
 
