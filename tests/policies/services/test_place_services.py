@@ -30,6 +30,7 @@ from tests.policies.services.cases import (
     table,
     world,
 )
+from tests.policies.services.site import site_of
 
 LONG_AGO = NOW_S - 1000.0
 ON_GPU = Service("ann", "chat", least=1, most=4, gpu=(GPU,))
@@ -276,3 +277,15 @@ def test_profiles_are_as_the_cases_say() -> None:
     assert (CPU.capacity_qps, GPU.capacity_qps) == (40.0, 400.0)
     assert isinstance(CPU, DeviceProfile)
     assert READY < DRAINING
+
+
+def test_a_queue_that_comes_and_goes_moves_a_service_once() -> None:
+    site = site_of(cpu_batch=2, gpu_batch=20, least=1, most=10)
+    jobs = [{"job_id": 5, "gpus": 0, "cpus": 1, "waited_s": 100.0}]
+    for cycle in range(12):
+        site.cycle(10.0, jobs if cycle % 2 else ())
+    assert site.changes == 3, "an instance on cores, one on a GPU in its place, and nothing more"
+    assert site.devices() == [0, 1]
+    for _ in range(15):
+        site.cycle(10.0)
+    assert site.devices() == [1, 0], "back on cores once nobody has waited for the cool-down"
