@@ -162,6 +162,12 @@ class ServicesSettings(_Section):
     """Fewer instances, or cores instead of a GPU, only after they would have done for so long."""
     horizon_s: float = Field(default=600.0, ge=60)
     """How far ahead the load is forecast."""
+    retry_s: float = Field(default=30.0, gt=0)
+    """A failed instance is replaced so long after it failed, longer after each further one."""
+    requeue_failed_s: float = Field(default=600.0, gt=0)
+    """Where no more may run beside it, a failed instance is requeued after so long."""
+    gives_way: bool = True
+    """Jobs that may be preempted give way to a service that needs a GPU."""
 
 
 class StoreSettings(_Section):

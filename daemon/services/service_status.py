@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from slurm_soda.daemon.services.known_service import InstanceStatus, KnownService, ServiceStatus
+from slurm_soda.daemon.services.service_table import instance_state, reported_instances
+from slurm_soda.daemon.services.service_tasks import ServiceTasks, device_of
+from slurm_soda.policies.services.service import Device
 
 
 def service_document(known: KnownService, status: ServiceStatus) -> dict[str, Any]:
@@ -32,6 +35,35 @@ def service_document(known: KnownService, status: ServiceStatus) -> dict[str, An
         "reported_at_s": known.reported_at_s,
         "instances": [_instance(one) for one in status.instances],
     }
+
+
+def service_status(
+    known: KnownService,
+    tasks: ServiceTasks,
+    *,
+    draining: Mapping[int, str],
+    wanted: Mapping[Device, int],
+    reason: str,
+    forecast_qps: float | None,
+) -> ServiceStatus:
+    """What a cycle saw and decided; ``draining`` are the instances that leave, each with the reason."""
+    reported, instances = reported_instances(known), []
+    for job in tasks.running:
+        told = reported.get(job.job_id)
+        state, since_s = instance_state(job, told, draining)
+        why = draining.get(job.job_id) or ("" if told is None else told.reason)
+        host = told.host if told is not None and told.host else job.node_names
+        queries = 0 if told is None else told.queries
+        device = device_of(job).name.lower()
+        instances.append(InstanceStatus(job.job_id, device, state.name.lower(), host, since_s, queries, why))
+    return ServiceStatus(
+        forecast_qps=forecast_qps,
+        wanted={device.name.lower(): count for device, count in wanted.items()},
+        waiting={device.name.lower(): tasks.count_waiting(device) for device in Device},
+        reason=reason,
+        instances=tuple(instances),
+        accounts=frozenset(tasks.accounts),
+    )
 
 
 def unseen_status(known: KnownService) -> ServiceStatus:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Sequence
+from typing import cast
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.services.drains import Drain, DrainPhase
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S
 from slurm_soda.daemon.services.service_load import ServiceMinute
-from slurm_soda.daemon.store.tables.services import ServiceMinuteRow, ServiceRow
+from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow, ServiceRow
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterReport
 from slurm_soda.wire.services.service_file import ReplicaLimits, read_service_file
@@ -102,6 +104,49 @@ def minutes_of(session: Session, key: ServiceKey, since_s: float) -> Sequence[Se
         ServiceMinuteRow.owner == key.owner, ServiceMinuteRow.name == key.name, ServiceMinuteRow.at_s >= since_s
     )
     return session.scalars(query.order_by(ServiceMinuteRow.at_s)).all()
+
+
+def load_drains(session: Session, at: Instant, grace_s: float) -> list[Drain]:
+    """Instances that leave, oldest first; none is waited for longer than ``grace_s`` from now."""
+    rows = session.scalars(select(ServiceDrainRow).where(ServiceDrainRow.phase != "over").order_by(ServiceDrainRow.id))
+    return [
+        Drain(
+            job_id=row.job_id,
+            submit_s=row.submit_s,
+            restart=row.restart,
+            key=ServiceKey(row.owner, row.name),
+            why=row.why,
+            asked_s=row.asked_s,
+            asked_steady_s=at.steady_since(row.asked_s, 2 * FORGOTTEN_AFTER_S),
+            deadline_s=at.steady_s + min(row.deadline_s - at.now_s, grace_s),
+            by_owner=row.by_owner,
+            phase=cast("DrainPhase", row.phase),
+            pk=row.id,
+        )
+        for row in rows
+    ]
+
+
+def save_drains(session: Session, drains: Iterable[Drain], at: Instant) -> None:
+    """Record them; new ones get their keys."""
+    for one in drains:
+        row = session.get(ServiceDrainRow, one.pk) if one.pk else None
+        if row is None:
+            row = ServiceDrainRow(
+                job_id=one.job_id,
+                submit_s=one.submit_s,
+                restart=one.restart,
+                owner=one.key.owner,
+                name=one.key.name,
+                by_owner=one.by_owner,
+                why=one.why,
+                asked_s=one.asked_s,
+            )
+            session.add(row)
+        row.phase, row.end, row.ended_s = one.phase, one.end, one.ended_s
+        row.deadline_s = at.wall(one.deadline_s)
+        session.flush()
+        one.pk = row.id
 
 
 def _limits(least: int | None, most: int | None) -> ReplicaLimits | None:

@@ -47,6 +47,8 @@ class ServiceState:
     gpu_qps: float
     """What an instance answers on the slowest GPU type; 0: not profiled there, or not within the target."""
     settings: ServiceSettings
+    usable_instances: tuple[int, int]
+    """Instances that answer, or will, by :class:`.Device`."""
 
     @property
     def load_qps(self) -> float:
@@ -68,7 +70,7 @@ class ServiceState:
 
     def usable(self, device: Device) -> int:
         """Instances of a device that answer, or will."""
-        return sum(one.device is device and one.state in USABLE for one in self.instances)
+        return self.usable_instances[device]
 
     def tasks(self, device: Device) -> int:
         """As many may run on a device."""
@@ -104,16 +106,16 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
     for row, (service, seen, forecast, low, waiting) in enumerate(zip(table.services, *columns, strict=True)):
         cpu_qps, by_type = _capacities(service)
         slowest = min(by_type.values(), default=0.0)
-        instances = []
+        instances, usable = [], [0, 0]
         for at in order_list[ends[row] : ends[row + 1]]:
             device = Device(rows[1][at])
+            state = InstanceState(rows[2][at])
             capacity = cpu_qps if device is Device.CPU else by_type.get(types[at], slowest)
-            instances.append(
-                Instance(rows[0][at], device, InstanceState(rows[2][at]), rows[3][at], capacity, types[at])
-            )
+            usable[device] += state in USABLE
+            instances.append(Instance(rows[0][at], device, state, rows[3][at], capacity, types[at]))
         yield ServiceState(
             row, service, seen, forecast, low, (waiting[0], waiting[1]), tuple(instances), cpu_qps, slowest,
-            table.settings,
+            table.settings, (usable[0], usable[1]),
         )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def _scalings(
     state: ServiceState, target: Target, changes: Changes, places: FreePlaces, first: Sequence[bool]
 ) -> list[ScaleService]:
     """One for each device that has tasks."""
-    found = []
+    found, reason = [], _reason(state, target, changes)
     for device in Device:
         if state.waiting[device] or state.on(device, *InstanceState):
             starting = changes.starts[device] > 0 and device is Device.GPU
@@ -98,7 +98,7 @@ def _scalings(
                     device=device,
                     instances=changes.instances[device],
                     first=first[device],
-                    reason=_reason(state, target, changes),
+                    reason=reason,
                     gpu_type=places.least_used_type(state) if starting else "",
                 )
             )
