@@ -45,7 +45,8 @@ def test_both_arrays_are_submitted(
     ]
     assert [list(call) for call in slurm.calls] == [call["argv"] for call in document["calls"]]
     assert slurm.calls[0] == (
-        "sbatch", "--parsable", "--array=0-2", "--requeue", "--begin=now+60", "--soda-service=chat", "--job-name=chat-cpu", "--nodes=1",
+        "sbatch", "--parsable", "--array=0-2", "--requeue", "--begin=now+60", "--soda-service=chat",
+        "--job-name=chat-cpu", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=4", f"--chdir={chat.parent}", f"--output={directory}/logs/%A_%a.log",
         "--open-mode=append", "--partition=cpu",
     )  # fmt: skip
