@@ -26,6 +26,7 @@ def service() -> None:
       sodactl service check chat.toml        is the file right, and what can each device do
       sodactl service profile chat.toml      measure it on this machine
       sodactl service start chat.toml        submit its arrays
+      sodactl service router chat.toml       pass queries to its instances
       sodactl service show chat              latency, load and placement over the day
       sodactl service scale chat --most 8    let it have more instances
       sodactl service stop chat              cancel its arrays
