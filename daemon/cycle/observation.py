@@ -99,7 +99,9 @@ class SnapshotReader:
         with watch("decide.cpu_fit"):
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
-        snapshot = state.services.fill(slurm_state.with_bands(snapshot, settings.policy.bands), slurm_state.steady_s)
+        snapshot = slurm_state.with_bands(snapshot, settings.policy.bands)
+        with watch("decide.services"):
+            snapshot = state.services.fill(snapshot, Instant(slurm_state.now_s, slurm_state.steady_s))
         if not asks:
             return snapshot
         with watch("decide.sharing"):

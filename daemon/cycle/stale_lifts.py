@@ -17,7 +17,6 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.slurm_ext.client import SlurmJob, site_factors_if_any
 from slurm_soda.slurm_ext.write.guest_release import guest_release_changes
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
-from slurm_soda.slurm_ext.write.start_leases import lease_release_changes
 
 LEASES_WITHOUT_CYCLE = 3
 """After so many leases without a complete cycle lifts end; a slurmctld that is restarted has answered by then."""
@@ -85,5 +84,4 @@ class StaleLifts:
         with self.context.store.read() as session:
             lifted = queries.recorded_lifts(session, hidden)
         guests, _ = guest_release_changes(self.context.client, jobs, f"{since}: guests get their own requests again")
-        leases = lease_release_changes(jobs, self.context.clock.now_s(), f"{since}: leases end")
-        return guests + leases + [change for change in changes if change.old or change.job_id in lifted]
+        return guests + [change for change in changes if change.old or change.job_id in lifted]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,17 +11,16 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
-from slurm_soda.daemon.logs import log
-from slurm_soda.daemon.services.drains import Drain, SeenInstance, decide_drain
+from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
+from slurm_soda.daemon.services.load_forecasts import LoadForecasts
+from slurm_soda.daemon.services.open_drains import DrainWish, OpenDrains, SeenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import ServiceMinute
 from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import (
     NO_TASKS,
     build_service_table,
-    instance_state,
-    reported_instances,
 )
 from slurm_soda.daemon.services.service_tasks import ServiceTasks, TaskHistory, device_of, waits_after_requeue
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
@@ -32,6 +30,7 @@ from slurm_soda.daemon.store.services import (
     add_minutes,
     forget_services,
     load_drains,
+    load_loads,
     load_low_since,
     load_services,
     save_drains,
@@ -39,11 +38,14 @@ from slurm_soda.daemon.store.services import (
 )
 from slurm_soda.policies.pipeline.actions import DrainInstance, ScaleService
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.services.forecast import MOST_DAYS
 from slurm_soda.policies.services.place_services import renew_low_since
-from slurm_soda.policies.services.service import Device, InstanceState
+from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.write.job_changes import JobChange, drained_change
+from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.wire.services.router_report import RouterAnswer
+
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,20 @@ class OpenServices:
 
     settings: ServicesSettings
     board: ServiceBoard
-    drains: dict[int, Drain] = field(default_factory=dict)
-    """Those that are not over, by job."""
+    drains: OpenDrains = field(default_factory=OpenDrains)
     tasks: Mapping[ServiceKey, ServiceTasks] = field(default_factory=dict)
     low_since_s: dict[ServiceKey, float] = field(default_factory=dict)
+    forecasts: LoadForecasts = field(default_factory=LoadForecasts)
     _known: Sequence[KnownService] = ()
     """As the present decision sees them."""
     _history: TaskHistory = field(default_factory=TaskHistory)
-    _changed_drains: list[Drain] = field(default_factory=list)
     _gone: list[ServiceKey] = field(default_factory=list)
     _written: tuple[Sequence[KnownService], Sequence[ServiceMinute]] = ((), ())
 
     def use(self, settings: ServicesSettings) -> None:
         """Other settings hold from now on."""
         self.settings = settings
+        self.forecasts.horizon_s, self.drains.grace_s = settings.horizon_s, settings.drain_grace_s
         self.board.enabled, self.board.most_per_user = settings.enabled, settings.most_per_user
 
     @property
@@ -89,18 +91,18 @@ class OpenServices:
         self._gone += self.board.forget(self.tasks.keys(), at)
         self._known = self.board.known() if self.settings.enabled else ()
 
-    def fill(self, snapshot: ClusterSnapshot, steady_s: float) -> ClusterSnapshot:
+    def fill(self, snapshot: ClusterSnapshot, at: Instant) -> ClusterSnapshot:
         """The snapshot, with the services."""
         if not self._known:
             return snapshot
         table = build_service_table(
             self._known,
             self.tasks,
-            steady_s=steady_s,
+            steady_s=at.steady_s,
             settings=self.settings,
             low_since_s=self.low_since_s,
-            forecast_qps={},
-            draining=self.drains.keys(),
+            forecast_qps=self.forecasts.tell([one.key for one in self._known], at.now_s, at.steady_s),
+            draining=self.drains.by_job.keys(),
         )
         return replace(snapshot, services=table)
 
@@ -128,17 +130,18 @@ class OpenServices:
         scales = () if plan is None else [one for one in plan.actions if isinstance(one, ScaleService)]
         if plan is not None and len(snapshot.services.services):
             self._renew_low_since(snapshot, plan)
+        seen = SeenServices({one.key: one for one in self._known}, self.tasks, slurm_state.jobs, at)
         if acts and plan is not None:
-            self._begin_drains(slurm_state, plan, job_cache, at)
-        steps = list(self._drain_steps(slurm_state, at, acts=acts))
+            self.drains.begin(self._wishes(plan), seen, job_cache)
+        steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
             steps = [ServiceStep(one.change, start=one) for one in self._starts(scales, at, left)] + steps
-        self._answer(slurm_state, scales, snapshot)
+        self._answer(scales, snapshot)
         return steps
 
     def next_s(self, soon_s: float) -> float:
         """When the next cycle is due for what is under way."""
-        return soon_s if self.drains else math.inf
+        return soon_s if self.drains.by_job else math.inf
 
     def first_tasks(self, plan: Plan) -> set[int]:
         """Waiting tasks that go before all other jobs."""
@@ -165,7 +168,7 @@ class OpenServices:
             drain.note_refusal(steady_s)
         elif outcome.state == "done":
             drain.phase = "requeued"
-            self._changed_drains.append(drain)
+            self.drains.changed.append(drain)
 
     def save(self, session: Session, at: Instant) -> None:
         """Write what changed; :meth:`saved` once the transaction is through."""
@@ -173,7 +176,7 @@ class OpenServices:
         save_services(session, services, self.low_since_s)
         add_minutes(session, minutes)
         forget_services(session, self._gone)
-        save_drains(session, self._changed_drains, at)
+        save_drains(session, self.drains.changed, at)
         self._written = services, minutes
 
     def saved(self) -> None:
@@ -181,95 +184,43 @@ class OpenServices:
         services, minutes = self._written
         self.board.saved(services)
         self.board.saved_minutes(minutes)
+        self.forecasts.add(minutes)
         self._written = (), ()
-        self._changed_drains, self._gone = [], []
-        self.drains = {job_id: one for job_id, one in self.drains.items() if one.phase != "over"}
+        self._gone = []
+        self.drains.saved()
 
     def recall(self, session: Session, at: Instant, before: OpenServices | None) -> None:
         """As the store has it; ``before`` is what this process knew until now."""
         self.use(self.settings)
         self.board.recall(load_services(session, at))
         self.low_since_s = load_low_since(session)
-        self.drains = {one.job_id: one for one in load_drains(session, at, self.settings.drain_grace_s)}
         if before is None:
-            return
-        self._history, self.low_since_s = before._history, before.low_since_s
-        for job_id, known in before.drains.items():
-            read = self.drains.get(job_id)
-            if read is not None and read.pk == known.pk:
-                read.deadline_s, read.asked_steady_s = known.deadline_s, known.asked_steady_s
+            self.forecasts.recall(load_loads(session, at.now_s - MOST_DAYS * DAY_S))
+        else:
+            self.forecasts = before.forecasts
+        self.drains.recall(load_drains(session, at, self.drains.grace_s), None if before is None else before.drains)
+        if before is not None:
+            self._history, self.low_since_s = before._history, before.low_since_s
 
     def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan) -> None:
         renewed = renew_low_since(snapshot, plan).tolist()
         names = [ServiceKey(one.owner, one.name) for one in snapshot.services.services]
         self.low_since_s = {key: low_s for key, low_s in zip(names, renewed, strict=True) if not math.isnan(low_s)}
 
-    def _begin_drains(self, slurm_state: SlurmState, plan: Plan, job_cache: JobCache, at: Instant) -> None:
-        running = {job.job_id: key for key, own in self.tasks.items() for job in own.running}
-        wanted = [
-            (one.job_id, ServiceKey(one.owner, one.service), one.reason, False)
-            for one in plan.actions
-            if isinstance(one, DrainInstance)
-        ]
+    def _wishes(self, plan: Plan) -> Iterator[DrainWish]:
+        for one in plan.actions:
+            if isinstance(one, DrainInstance):
+                yield DrainWish(one.job_id, ServiceKey(one.owner, one.service), one.reason)
         for key, asked in self.board.take_requests().items():
-            wanted += [(job_id, key, "its owner asked for it", True) for job_id in sorted(asked)]
-        for job_id, key, why, by_owner in wanted:
-            job = slurm_state.jobs.get(job_id)
-            if job is None or job_id in self.drains or running.get(job_id) != key:
-                continue
-            if not job.requeue or not job.batch:
-                log(
-                    logging.WARNING, "instance-not-drained", job=job_id, error="Slurm may not requeue it (--no-requeue)"
-                )
-                continue
-            drain = Drain(
-                job_id=job_id,
-                submit_s=job_cache.submit_s(job_id),
-                restart=job.restarts,
-                key=key,
-                why=why,
-                asked_s=at.now_s,
-                asked_steady_s=at.steady_s,
-                deadline_s=at.steady_s + self.settings.drain_grace_s,
-                by_owner=by_owner,
-            )
-            self.drains[job_id] = drain
-            self._changed_drains.append(drain)
-
-    def _drain_steps(self, slurm_state: SlurmState, at: Instant, *, acts: bool) -> Iterator[ServiceStep]:
-        known = {one.key: one for one in self._known}
-        for drain in self.drains.values():
-            service, job = known.get(drain.key), slurm_state.jobs.get(drain.job_id)
-            told = service is not None and service.reported_steady_s > drain.asked_steady_s
-            seen = SeenInstance(
-                job=job,
-                reported=reported_instances(service).get(drain.job_id) if told and service is not None else None,
-                others_ready=self._count_ready(drain.key, service),
-                least=0 if service is None else service.limits.least,
-                steady_s=at.steady_s,
-                acts=acts,
-            )
-            decision = decide_drain(drain, seen)
-            if decision.phase != drain.phase:
-                drain.phase, drain.end = decision.phase, decision.end
-                drain.ended_s = at.now_s
-                self._changed_drains.append(drain)
-            if decision.requeue and job is not None and at.steady_s >= drain.retry_s:
-                reason = f"instance of {drain.key.name} leaves: {drain.why}"
-                yield ServiceStep(drained_change(job.job_id, job.restarts, reason, f"drain:{job.job_id}"), drain=drain)
-
-    def _count_ready(self, key: ServiceKey, service: KnownService | None) -> int:
-        if service is None:
-            return 0
-        reported = reported_instances(service)
-        jobs = self.tasks.get(key, NO_TASKS).running
-        states = [instance_state(job, reported.get(job.job_id), self.drains.keys())[0] for job in jobs]
-        return states.count(InstanceState.READY)
+            for job_id in sorted(asked):
+                yield DrainWish(job_id, key, "its owner asked for it", by_owner=True)
 
     def _starts(self, scales: Iterable[ScaleService], at: Instant, left: Collection[int]) -> Iterator[StartStep]:
         for scale in scales:
             own = self.tasks.get(ServiceKey(scale.owner, scale.service), NO_TASKS)
-            running = [job for job in own.running if device_of(job) is scale.device and job.job_id not in self.drains]
+            running = [
+                job for job in own.running if device_of(job) is scale.device and job.job_id not in self.drains.by_job
+            ]
             yield from plan_starts(
                 scale,
                 own.waiting[scale.device],
@@ -279,28 +230,26 @@ class OpenServices:
                 left=left,
             )
 
-    def _answer(self, slurm_state: SlurmState, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
+    def _answer(self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
         """Routers and people are told what holds from now on."""
         by_key: dict[ServiceKey, dict[Device, ScaleService]] = {}
         for scale in scales:
             by_key.setdefault(ServiceKey(scale.owner, scale.service), {})[scale.device] = scale
-        drains: dict[ServiceKey, list[int]] = {}
-        for drain in self.drains.values():
-            if drain.phase != "over":
-                drains.setdefault(drain.key, []).append(drain.job_id)
+        drains = self.drains.told()
         table, answers, statuses = snapshot.services, {}, {}
         forecasts = dict(zip((one.key for one in self._known), table.forecast_qps.tolist(), strict=False))
         for one in self._known:
             wanted = by_key.get(one.key, {})
             reason = next((scale.reason for scale in wanted.values()), "sodad decides nothing now")
+            leaving = {drain.job_id: drain.why for drain in drains.get(one.key, ())}
             counts = {device: wanted[device].instances if device in wanted else 0 for device in Device}
             answers[one.key] = RouterAnswer(
-                tuple(sorted(drains.get(one.key, ()))), counts[Device.CPU], counts[Device.GPU], reason[:1000]
+                tuple(sorted(leaving)), counts[Device.CPU], counts[Device.GPU], reason[:1000]
             )
             statuses[one.key] = service_status(
                 one,
                 self.tasks.get(one.key, NO_TASKS),
-                draining={job_id: self.drains[job_id].why for job_id in drains.get(one.key, ())},
+                draining=leaving,
                 wanted=counts,
                 reason=reason,
                 forecast_qps=forecasts.get(one.key),

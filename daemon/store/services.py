@@ -15,7 +15,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain, DrainPhase
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, ServiceMinute
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow, ServiceRow
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterReport
@@ -96,6 +96,17 @@ def add_minutes(session: Session, minutes: Iterable[ServiceMinute]) -> None:
         row.p99_ms, row.queries = max(row.p99_ms, one.p99_ms), row.queries + one.queries
         row.errors, row.violations = row.errors + one.errors, row.violations + one.violations
         row.cpu, row.gpu = max(row.cpu, one.cpu), max(row.gpu, one.gpu)
+
+
+def load_loads(session: Session, since_s: float) -> dict[ServiceKey, tuple[list[int], list[float]]]:
+    """Load by minute (Unix time / 60) of all services since an instant: minutes and queries in a second."""
+    query = select(ServiceMinuteRow.owner, ServiceMinuteRow.name, ServiceMinuteRow.at_s, ServiceMinuteRow.load_qps)
+    found: dict[ServiceKey, tuple[list[int], list[float]]] = {}
+    for owner, name, at_s, load_qps in session.execute(query.where(ServiceMinuteRow.at_s >= since_s)):
+        minute, qps = found.setdefault(ServiceKey(owner, name), ([], []))
+        minute.append(int(at_s // MINUTE_S))
+        qps.append(load_qps)
+    return found
 
 
 def minutes_of(session: Session, key: ServiceKey, since_s: float) -> Sequence[ServiceMinuteRow]:

@@ -25,7 +25,6 @@ from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.write.guest_release import guest_release_changes, running_guests
 from slurm_soda.slurm_ext.write.job_changes import JobChange, release_changes
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES, JobChangeResult
-from slurm_soda.slurm_ext.write.start_leases import lease_release_changes
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes
 from slurm_soda.sodactl.control.manual_changes import ManualChange
@@ -162,10 +161,10 @@ class _Release:
         return len(wanted)
 
     def _guests(self, jobs: Sequence[SlurmJob]) -> list[JobChange]:
-        """Slurm alone tells of them, and of tasks of services that wait with a lease."""
+        """Slurm alone tells of them."""
         changes, said = guest_release_changes(self.client, jobs, _REASON)
         self.warnings += [line for line in said if line not in self.warnings]
-        return changes + lease_release_changes(jobs, self.site.now_s(), _REASON)
+        return changes
 
     def run_for_guests(self, why: str) -> Document:
         """Lifts are settled, for this reason; but guests that ran until now may have been sent back into the queue."""
@@ -292,8 +291,6 @@ def _draw(document: Document) -> None:
     output.print_line(f"{output.format_count(kinds['release'], 'SiteFactor')} reset")
     if kinds["unshare"]:
         output.print_line(f"{output.format_count(kinds['unshare'], 'waiting guest')} given the own request again")
-    if kinds["lease"]:
-        output.print_line(f"{output.format_count(kinds['lease'], 'lease')} of services' tasks ended")
     if kinds["requeue"]:
         output.print_line(f"{output.format_count(kinds['requeue'], 'job')} requeued after a checkpoint")
     if not document["complete"]:

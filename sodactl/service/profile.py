@@ -64,7 +64,7 @@ def profile(
     most_cores: int | None,
     limit_s: float,
 ) -> int:
-    """Measure a service on this machine: largest batch within its target, fewest cores that reach it.
+    """Measure how many queries an instance answers on this machine.
 
     Starts the service's command here, several times, and sends it the query that its file names. Run it where an instance
     would run, such as under `srun`, and with nothing else on the cores. On each device it finds the largest batch of which

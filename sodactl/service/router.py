@@ -56,7 +56,7 @@ def router(site: SiteAccess, *, as_json: bool, file: Path, listen: str, urls: tu
     Runs HAProxy as you, with the instances whose files are in the service's folder; on a login node, or in a job. It tells
     sodad what it sees, and lets instances that sodad names answer what they have and leave; without sodad every healthy
     instance serves. SIGTERM ends it once all queries in flight are answered, SIGHUP reads the service's file again.
-    docs/services-router.md.
+    docs/services.md.
 
     \b
     Examples:

@@ -48,7 +48,7 @@ def user_name(site: SiteAccess) -> str:
 @FOLDER
 @on_any_site
 def list_services(site: SiteAccess, *, as_json: bool, folder: Path | None) -> int:
-    """List services: load, latency, and instances on each device.
+    """List services: load, latency, instances on each device.
 
     What routers reported to sodad, within what Slurm's PrivateData lets you see. If sodad does not answer, --folder shows
     what the instances in a folder say of themselves.
