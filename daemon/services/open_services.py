@@ -16,7 +16,7 @@ from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.open_drains import DrainWish, OpenDrains, SeenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import (
     NO_TASKS,
@@ -71,7 +71,7 @@ class OpenServices:
     """As the present decision sees them."""
     _history: TaskHistory = field(default_factory=TaskHistory)
     _gone: list[ServiceKey] = field(default_factory=list)
-    _written: tuple[Sequence[KnownService], Sequence[ServiceMinute]] = ((), ())
+    _written: tuple[Sequence[KnownService], Sequence[LoadMinute]] = ((), ())
 
     def use(self, settings: ServicesSettings) -> None:
         """Other settings hold from now on."""
