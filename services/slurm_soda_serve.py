@@ -112,11 +112,21 @@ def health_address(host: str) -> str:
 class RunningCommand:
     """One start of the owner's shell command, in a process group of its own."""
 
-    def __init__(self, command: str, values: dict[str, object]) -> None:
+    def __init__(
+        self, command: str, values: dict[str, object], output: int | None = None, directory: str | None = None
+    ) -> None:
+        """``output`` takes what it prints, and it runs in ``directory``; None: as this process."""
         self.port = free_port()
         self.started_s = time.monotonic()
         line = fill_in(command, dict(values, port=self.port))
-        self._process = subprocess.Popen(["/bin/sh", "-c", line], stdin=subprocess.DEVNULL, start_new_session=True)
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", line],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=directory,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -231,7 +241,7 @@ class InstanceDirectory:
             return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
     def prepare(self) -> None:
-        """Make the directories; and remove what the run before of a requeued job left."""
+        """Make the directories, the owner's alone; and remove what the run before of a requeued job left."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         with self._opened(create=True):
             pass
@@ -262,6 +272,8 @@ class InstanceDirectory:
                     opened.append(os.open(part, flags, dir_fd=opened[-1]))
                 except NotADirectoryError:  # what a link is called here
                     raise InstanceError("%s is a link or no directory; remove it" % path) from None
+                if create and os.fstat(opened[-1]).st_uid == os.geteuid():  # made with an umask such as 002
+                    os.fchmod(opened[-1], stat.S_IMODE(os.fstat(opened[-1]).st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
                 self._refuse_foreign(opened[-1], path, stat.S_IWGRP | stat.S_IWOTH)
             yield opened[-1]
         finally:

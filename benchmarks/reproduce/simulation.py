@@ -80,7 +80,7 @@ def run_command(line: str, data: Path | None) -> SimulationResult:
         asked, [] if given["seed"] is None else [given["seed"]], [] if system is None else [system]
     )
     scenario = scenario_input.first
-    outcome = scenario.run(scenario.policy(choice.name, choice.parameters), nodes=choice.nodes)
+    outcome = scenario.run(scenario.policy(choice.name, choice.parameters), nodes=choice.nodes, serves=choice.serves)
     workload = scenario.workload
     return SimulationResult(
         run=reduce_outcome(outcome, choice.label, scenario.seed, charts=False),

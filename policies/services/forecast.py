@@ -86,6 +86,8 @@ class LoadModel:
     horizon: int
     """Minutes."""
     methods: tuple[MethodError, ...]
+    small_qps: float = 1e-9
+    """So little that a quotient with it does not run away at night."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def learn_load(history: LoadHistory, horizon: int) -> LoadModel:
     errors = [_judge(name, found[judged], highest[judged]) for name, found in able.items()]
     errors.sort(key=lambda one: (one.error_ratio, METHODS.index(one.method)))
     rest = [MethodError(name, math.inf) for name in METHODS if name not in able]
-    return LoadModel(horizon, (*errors, *rest))
+    return LoadModel(horizon, (*errors, *rest), _small(load))
 
 
 def forecast_load(history: LoadHistory, model: LoadModel, minute: int) -> LoadForecast:
@@ -131,7 +133,7 @@ def forecast_load(history: LoadHistory, model: LoadModel, minute: int) -> LoadFo
         minute: Unix time / 60.
     """
     for one in model.methods:
-        expected = _tell(one.method, history, minute, model.horizon)
+        expected = _tell(one.method, history, minute, model.horizon, model.small_qps)
         if not math.isnan(expected):
             return LoadForecast(expected, expected * one.most_ratio, one.error_ratio, one.method)
     return LoadForecast()
@@ -163,7 +165,7 @@ def _all_told(load: FloatColumn, horizon: int) -> dict[str, FloatColumn]:
     return told
 
 
-def _tell(method: str, history: LoadHistory, minute: int, horizon: int) -> float:
+def _tell(method: str, history: LoadHistory, minute: int, horizon: int, small: float) -> float:
     """The same as in :func:`_all_told`, of one minute."""
     mean = partial(_mean_between, history)
     last = history.between(minute - horizon, minute)
@@ -178,7 +180,7 @@ def _tell(method: str, history: LoadHistory, minute: int, horizon: int) -> float
     then = [history.between(one, min(one + horizon, minute)) for one in at]
     highest = _mean([float(one.max()) for one in then if len(one)])
     level_then = _mean([one for one in (mean(each - _RECENT, each) for each in at) if not math.isnan(one)])
-    level, small = mean(minute - _RECENT, minute), _small(history.qps)
+    level = mean(minute - _RECENT, minute)
     return highest * float(_shift(np.array([level]), np.array([level_then]), small)[0])
 
 
@@ -189,7 +191,7 @@ def _shift(level: FloatColumn, then: FloatColumn, small: float) -> FloatColumn:
 
 
 def _small(load: FloatColumn) -> float:
-    """So little that a quotient with it does not run away at night."""
+    """:attr:`LoadModel.small_qps`."""
     known = load[~np.isnan(load)]
     return 0.01 * float(known.mean()) + 1e-9 if len(known) else 1e-9
 

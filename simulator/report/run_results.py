@@ -16,6 +16,7 @@ from slurm_soda.simulator.report.charts.sharing_gantt import make_gantt
 from slurm_soda.simulator.report.sharing_summary import gpu_usage_curve
 from slurm_soda.simulator.report.soda_figures import SodaCurves, make_soda_curves
 from slurm_soda.simulator.report.summary import RunSummary, jct_s, queue_s, slowdowns, summarise
+from slurm_soda.simulator.services.record import ServicesRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class SimulatedRun:
     """None for a run too large to read as a chart."""
     site: SodaCurves | None = None
     """None where nodes had no part in speed."""
+    services: ServicesRecord | None = None
+    """None where there were no services."""
 
 
 def reduce_outcome(
@@ -56,6 +59,7 @@ def reduce_outcome(
         gpus=gpu_usage_curve(outcome),
         lanes=make_gantt(outcome) if charts else None,
         site=make_soda_curves(outcome, waits_s),
+        services=outcome.services,
     )
 
 

@@ -62,7 +62,7 @@ class SimulationBatch:
             SimulatorError: it cannot be run, or its file cannot be written.
         """
         scenario, choice = self.member(number)
-        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes)
+        outcome = scenario.run(scenario.policy(choice.name, choice.parameters), progress, choice.nodes, choice.serves)
         path = self.csv_path(number)
         if path is not None:
             write_atomically(path, per_job_csv(outcome).encode("utf-8", "surrogateescape"))

@@ -36,7 +36,7 @@ from slurm_soda.simulator.runs.predicted_run_times import (
     with_predicted_run_times,
 )
 from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
-from slurm_soda.simulator.services.service_set import ServingRules
+from slurm_soda.simulator.services.service_set import BY_SYSTEM, PEAK, PLACED, ServingRules
 from slurm_soda.simulator.services.simulate_serving import ServedWorkload
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
@@ -142,9 +142,14 @@ class Scenario:
         return not (self.costs.restart_s or self.costs.checkpoint_s or self.workload.restart_s.any())
 
     def run(
-        self, policy: Policy, progress: Callable[[int, int], None] | None = None, nodes: NodeRules | None = None
+        self,
+        policy: Policy,
+        progress: Callable[[int, int], None] | None = None,
+        nodes: NodeRules | None = None,
+        serves: str = PLACED,
     ) -> SimulationOutcome:
-        """Simulate; ``nodes``, if given, take the place of the scenario's.
+        """Simulate; ``nodes``, if given, take the place of the scenario's, and services that are served by the system are
+        served as ``serves`` says.
 
         Raises:
             SimulatorError: it cannot be run as asked, or the policy refuses what it is given.
@@ -153,7 +158,10 @@ class Scenario:
             if self.services is None:
                 return self._run(policy, progress, nodes, None)
             self.check(policy, nodes)
-            served = ServedWorkload.build(self.workload, self.cluster, self.services)
+            services = self.services
+            if services.mode == BY_SYSTEM:
+                services = replace(services, mode=PEAK if isinstance(policy, Multifactor) else serves)
+            served = ServedWorkload.build(self.workload, self.cluster, services)
             return replace(self, workload=served.workload, services=None)._run(policy, progress, nodes, served)
         except PolicyError as error:
             raise SimulatorError(f"policy {policy.name}: {error}") from error
@@ -259,6 +267,8 @@ class PolicyChoice:
     """The system that it is the policy of; empty: it was named itself."""
     nodes: NodeRules | None = None
     """What else the system does; None: what the scenario says."""
+    serves: str = PLACED
+    """How it serves where services are simulated."""
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from slurm_soda.policies.services.service import Device, DeviceProfile
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.node.node_measurements import UsageIntervals
 from slurm_soda.simulator.services.record import HOURS, LATENCY_BINS, LATENCY_STEP_MS, ServicesRecord
-from slurm_soda.simulator.services.service_set import ServingRules
+from slurm_soda.simulator.services.service_set import ServingRules, gpu_capacity_qps
 
 _HOUR_S, _DAY_S = 3_600.0, 86_400.0
 DEVICES = 2
@@ -128,8 +128,8 @@ class ServiceLedger:
 def slowest_ms(profile: DeviceProfile, window_ms: float, load_qps: float) -> float:
     """How long a query takes at most where an instance gets an even stream of so many in a second.
 
-    It waits until its batch is full or the window over, then until the batch before is computed, then for its own, whose time
-    is in proportion to its queries (:meth:`.DeviceProfile.slowest_ms` bounds this within the capacity).
+    It waits until its batch is full or the window over, then until the batch before is computed, then for its own, whose
+    time is in proportion to its queries (:meth:`.DeviceProfile.slowest_ms` bounds this within the capacity).
     """
     in_window = load_qps * window_ms / 1000.0
     collects_ms = window_ms if in_window <= profile.batch else 1000.0 * profile.batch / load_qps
@@ -141,14 +141,14 @@ def slowest_ms(profile: DeviceProfile, window_ms: float, load_qps: float) -> flo
 def pooled_need(rules: ServingRules, load_qps: FloatColumn) -> float:
     """GPUs that a load keeps busy all the time."""
     pairs = zip(load_qps.tolist(), rules.services.services, strict=True)
-    return sum(qps / _speed(min(service.gpu, key=_speed)) for qps, service in pairs)
+    return float(sum(qps / gpu_capacity_qps(service) for qps, service in pairs))
 
 
 def packed_gpus(needs: Sequence[float], headroom: float, most: int) -> int:
     """GPUs onto which services are packed: the largest first, each where it fits, at most ``most`` on one GPU.
 
-    ``needs`` are the GPUs that each one's load keeps busy; up to ``headroom`` of a GPU is used, and a service that needs more
-    than that has whole GPUs besides.
+    ``needs`` are the GPUs that each one's load keeps busy; up to ``headroom`` of a GPU is used, and a service that needs
+    more than that has whole GPUs besides.
     """
     whole, rooms = 0, list[tuple[float, int]]()
     for need in sorted(needs, reverse=True):

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from slurm_soda.policies.snapshot import FloatColumn
-from slurm_soda.simulator.errors import SimulatorError, TraceError
+from slurm_soda.simulator.errors import TraceError
 from slurm_soda.simulator.generators.soda import INFERENCE_RATES
 
-STEP_S = 300.0
-"""A drawn load changes so often; our choice: shorter than the ten minutes for which a load is forecast."""
+STEP_S = 600.0
+"""A drawn load changes so often; our choice."""
 NOISE, NOISE_KEPT = 0.08, 0.9
 """Our choice: the standard deviation of a drawn load's logarithm around its day, and how much of a step's deviation is left
 in the next one."""
@@ -73,33 +73,49 @@ def draw_week(peaks_qps: Sequence[float], seed: int) -> LoadCurve:
     return LoadCurve(np.array(rows))
 
 
-def load_from_csv(path: Path, services: Sequence[str]) -> LoadCurve:
-    """Load by minute from a CSV with the columns ``minute``, ``service`` and ``qps``.
-
-    ``minute`` counts from the begin of the trace's first day, 0 first. A minute that is not listed has the load of the last one
-    listed before it, 0 before the first.
+def services_of_csv(path: Path) -> tuple[str, ...]:
+    """Names of the services in a CSV of load, in the order of their first lines.
 
     Raises:
         TraceError: the file cannot be used; it names the line.
     """
+    names = dict.fromkeys(row.get("service") or "" for _, row in _read(path))
+    if "" in names:
+        raise TraceError(str(path), 0, "a line names no service; write minute,service,qps")
+    return tuple(names)
+
+
+def load_from_csv(path: Path, services: Sequence[str]) -> LoadCurve:
+    """Load by minute from a CSV with the columns ``minute``, ``service`` and ``qps``.
+
+    ``minute`` counts from the begin of the simulation, 0 first. A minute that is not listed has the load of the last one
+    that is listed before it, 0 before the first.
+
+    Raises:
+        TraceError: the file cannot be used; it names the line.
+    """
+    known = {name: at for at, name in enumerate(services)}
+    rows = [_row(path, line, row, known) for line, row in _read(path)]
+    qps = np.full((len(services), max(minute for minute, _, _ in rows) + 1), np.nan)
+    for minute, service, value in rows:
+        qps[service, minute] = value
+    return LoadCurve(_carried_on(qps), _MINUTE_S)
+
+
+def _read(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Lines with their numbers, at least one."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != _COLUMNS:
-                raise TraceError(str(path), 1, f"the header is {','.join(reader.fieldnames or ())!r}; write minute,service,qps")
-            read = [(reader.line_num, row) for row in reader]
+                found = ",".join(reader.fieldnames or ())
+                raise TraceError(str(path), 1, f"the header is {found!r}; write minute,service,qps")
+            rows = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SimulatorError(f"{path}: cannot be read ({error})") from error
-    known = {name: at for at, name in enumerate(services)}
-    rows = [_row(path, line, row, known) for line, row in read]
+        raise TraceError(str(path), 0, f"cannot be read ({error})") from error
     if not rows:
         raise TraceError(str(path), 2, "there is no line; write one for each minute and service")
-    qps = np.full((len(services), max(minute for minute, _, _ in rows) + 1), np.nan)
-    for minute, service, value in rows:
-        qps[service, minute] = value
-    if without := [name for name, at in known.items() if np.isnan(qps[at]).all()]:
-        raise TraceError(str(path), 0, f"service {without[0]} has no line; give its load, or leave its file out")
-    return LoadCurve(_carried_on(qps), _MINUTE_S)
+    return rows
 
 
 def _row(path: Path, line: int, row: dict[str, str], known: dict[str, int]) -> tuple[int, int, float]:

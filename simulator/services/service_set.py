@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_soda.policies.services.service import Device, Service
 from slurm_soda.policies.services.settings import ServiceSettings
@@ -11,6 +11,8 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.services.load import LoadCurve
 
 PLACED, PEAK, PACKED = "placed", "peak", "packed"
+BY_SYSTEM = "by-system"
+"""As the system does that is simulated; :data:`PLACED` where none is named, :data:`PEAK` under stock Slurm."""
 SERVING_MODES = (PLACED, PEAK, PACKED)
 """``placed``: by slurm-soda's stage ``PlaceServices``; ``peak``: GPUs for the peak are held always, as SODA's baselines do;
 ``packed``: up to four services on one GPU, as ABACUS does."""
@@ -38,16 +40,16 @@ class ServingRules:
     """
 
     services: ServiceSet
-    mode: str = PLACED
+    mode: str = BY_SYSTEM
     start_s: float = START_S
-    settings: ServiceSettings = ServiceSettings()
+    settings: ServiceSettings = field(default_factory=ServiceSettings)
 
     def __post_init__(self) -> None:
-        if self.mode not in SERVING_MODES:
+        if self.mode not in (*SERVING_MODES, BY_SYSTEM):
             raise SimulatorError(
                 f"services cannot be served as {self.mode!r}; choose one of: {', '.join(SERVING_MODES)}"
             )
-        for service in self.services.services if self.mode != PLACED else ():
+        for service in self.services.services if self.mode in (PEAK, PACKED) else ():
             if not gpu_capacity_qps(service):
                 raise SimulatorError(
                     f"service {service.name} has no profile of a GPU within its target, so it cannot be served as"

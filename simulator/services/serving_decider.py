@@ -38,8 +38,8 @@ class ClusterView(SnapshotDecider):
 
 
 class ServingDecider:
-    """Tasks wait with a lease, so the policy knows none of them: one that shall run starts as soon as a node has room for it,
-    before any waiting job, and the policy then sees its places taken. One that leaves is requeued.
+    """Tasks wait with a lease, so the policy knows none of them: one that shall run starts as soon as a node has room for
+    it, before any waiting job, and the policy then sees its places taken. One that leaves is requeued.
     """
 
     def __init__(
@@ -47,17 +47,19 @@ class ServingDecider:
         inner: Decider,
         view: ClusterView,
         tasks: Sequence[ServiceTask],
+        *,
         rules: ServingRules,
         placer: Placer,
         ledger: ServiceLedger,
-        *,
         jobs: int,
-        at_once: bool,
     ) -> None:
-        """``jobs``: of the workload, tasks not counted; ``at_once``: preempted jobs leave at the instant of the decision."""
+        """``jobs``: of the workload, tasks not counted."""
         self._inner, self._view, self._tasks, self._rules = inner, view, tasks, rules
-        self._placer, self._ledger, self._jobs_left, self._at_once = placer, ledger, jobs, at_once
-        self._partitions, self._types = view.nodes().in_partition, view.nodes()
+        self._placer, self._ledger, self._jobs_left = placer, ledger, jobs
+        self._nodes = view.nodes()
+        self._arrays: dict[tuple[int, Device], list[ServiceTask]] = {}
+        for task in tasks:
+            self._arrays.setdefault((task.service, task.device), []).append(task)
         self._load = rules.services.load
         self._next_step_s = -INFINITY
         self._placing = Placing({})
@@ -135,7 +137,7 @@ class ServingDecider:
         for task in self._tasks:
             if task.state is InstanceState.STARTING and now_s >= task.since_s + self._rules.start_s:
                 task.state, task.since_s = InstanceState.READY, now_s
-        before = [self._devices(at) for at in range(len(self._rules.services.services))]
+        before = self._devices()
         placing = self._placing = self._placer.place(self._view.snapshot(now_s), self._tasks)
         leaves = []
         for job_id in placing.drains:
@@ -143,8 +145,8 @@ class ServingDecider:
             if task.state is not InstanceState.DRAINING and task.job is not None:
                 task.state = InstanceState.DRAINING
                 leaves.append(task.job)
-        after = map(self._devices, range(len(before)))
-        self.hand_overs += sum(len(old) > len(new) > 0 for old, new in zip(before, after, strict=True))
+        after = self._devices()
+        self.hand_overs += sum(all(old) and not all(new) for old, new in zip(before, after, strict=True))
         if placing.preempts:
             victims = [self._view.job(job_id) for job_id in placing.preempts]
             self._tell(victims, [])
@@ -154,21 +156,23 @@ class ServingDecider:
         self._next_step_s = min(self._next_change_s(now_s), max(placing.again_s, now_s + 1.0))
         return leaves
 
-    def _devices(self, service: int) -> frozenset[Device]:
-        running = (InstanceState.STARTING, InstanceState.READY)
-        return frozenset(task.device for task in self._tasks if task.service == service and task.state in running)
+    def _devices(self) -> list[list[bool]]:
+        """Whether each service has instances, by device, that do not leave."""
+        found = [[False, False] for _ in self._rules.services.services]
+        for task in self._tasks:
+            if task.state is InstanceState.READY or task.state is InstanceState.STARTING:
+                found[task.service][task.device] = True
+        return found
 
     def _next_change_s(self, now_s: float) -> float:
-        ready = (
-            task.since_s + self._rules.start_s for task in self._tasks if task.state is InstanceState.STARTING
-        )
+        ready = (task.since_s + self._rules.start_s for task in self._tasks if task.state is InstanceState.STARTING)
         return min((self._load.next_change_s(now_s), *ready))
 
     def _lacking(self, placing: Placing) -> list[ServiceTask]:
         """Tasks that shall run and do not, the first ones of each array."""
         lacking: list[ServiceTask] = []
-        for (service, device), wanted in placing.wanted.items():
-            mine = [task for task in self._tasks if (task.service, task.device) == (service, device)]
+        for array, wanted in placing.wanted.items():
+            mine = self._arrays[array]
             runs = sum(task.state not in (None, InstanceState.DRAINING) for task in mine)
             waits = [task for task in mine if task.state is None]
             lacking += waits[: max(wanted - runs, 0)]
@@ -206,12 +210,12 @@ class ServingDecider:
         return starts
 
     def _node_for(self, task: ServiceTask, gpus: IntColumn, cores: IntColumn, bandwidth: Any) -> int | None:
-        """On a GPU: the node with the fewest free ones; on cores: one without free GPUs if there is, with the fewest cores."""
-        fits: BoolColumn = (cores >= task.cores) & self._partitions[:, task.partition]
+        """The node with the fewest free GPUs, then cores: on cores one whose GPUs are taken, if there is."""
+        fits: BoolColumn = (cores >= task.cores) & self._nodes.in_partition[:, task.partition]
         if task.device is Device.GPU:
             fits &= gpus >= 1
             wanted = self._placing.gpu_type.get(task.service, "")
-            nodes = self._types
+            nodes = self._nodes
             typed = fits & (nodes.gpu_type == nodes.gpu_types.index(wanted)) if wanted in nodes.gpu_types else fits
             fits = typed if typed.any() else fits
         elif len(bandwidth):

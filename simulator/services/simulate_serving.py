@@ -55,7 +55,7 @@ class ServedWorkload:
     def simulate(
         self, policy: Policy, *, costs: Costs | None = None, agents: RuntimeEffects | None = None, **options: Any
     ) -> SimulationOutcome:
-        """As :func:`~slurm_soda.simulator.engine.run.simulate`; the outcome is of the jobs alone, with a record of services."""
+        """As :func:`~slurm_soda.simulator.engine.run.simulate`; the outcome is the jobs', with a record of services."""
         placers: dict[str, Callable[[], Placer]] = {
             PEAK: lambda: PeakPlacer(self.rules), PACKED: lambda: PackedPlacer(self.rules)
         }  # fmt: skip
@@ -68,9 +68,7 @@ class ServedWorkload:
             view = ClusterView(policy, self.workload, self.cluster, at_once=at_once)
             jobs = len(self.workload) - len(self.tasks)
             found.append(
-                ServingDecider(
-                    inner, view, self.tasks, self.rules, placer, ledger, jobs=jobs, at_once=at_once
-                )
+                ServingDecider(inner, view, self.tasks, rules=self.rules, placer=placer, ledger=ledger, jobs=jobs)
             )
             return found[0]
 

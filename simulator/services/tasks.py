@@ -83,7 +83,9 @@ def _partition(service: Service, device: Device, cluster: SimulatedCluster) -> i
     return cluster.partitions.index(name)
 
 
-def with_tasks(workload: Workload, tasks: Sequence[ServiceTask], rules: ServingRules, cluster: SimulatedCluster) -> Workload:
+def with_tasks(
+    workload: Workload, tasks: Sequence[ServiceTask], rules: ServingRules, cluster: SimulatedCluster
+) -> Workload:
     """The workload with the tasks before its jobs; they were submitted with the first one, and have no end of their own."""
     services = rules.services.services
     first_s = float(workload.submit_s.min(initial=np.inf))

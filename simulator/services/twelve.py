@@ -24,9 +24,9 @@ QUERY_MS = {
     "transformer": 17.7, "bat": 141.0, "wavenet": 400.0, "deepspeech": 400.0,
 }  # fmt: skip
 """Time of one query on 16 cores. Of resnet50 it is printed (two take 95.96 ms, Section VI-E). The other networks for images
-follow from it by their operations (0.72, 5.7 and 15.5 billion multiplications to its 4.1), and each of them is where the
-largest batch of Table III puts it (a power of two within 200 ms). Of the others only Table III is known: the geometric middle of
-what it allows, and for the two that cannot serve on cores twice the target."""
+follow from it by their operations (0.72, 5.7 and 15.5 billion multiplications to its 4.1), and each of them is where
+the largest batch of Table III puts it (a power of two within 200 ms). Of the others only Table III is known: the
+geometric middle of what it allows, and for the two that cannot serve on cores twice the target."""
 BANDWIDTH_GB_S = {
     "alexnet": 25.7, "resnet50": 26.9, "inception3": 27.0, "vgg16": 40.3, "bat": 29.5, "transformer": 26.3,
 }  # fmt: skip
@@ -34,25 +34,25 @@ BANDWIDTH_GB_S = {
 NODE_BANDWIDTH_GB_S = 0.75 * 70.0
 """Of 70 GB/s in theory (Section IV-E), up to the threshold of contention (Section V-E)."""
 GPU_SPEED = 23.0
-"""How many times as fast as 16 cores a GPU answers: resnet50 (8.2 billion operations) at 35 % of a 1080Ti's 11.3 TFLOPS takes
-2.07 ms. The part is our choice, a usual one for such networks."""
+"""How many times as fast as 16 cores a GPU answers: resnet50 (8.2 billion operations) at 35 % of a 1080Ti's 11.3 TFLOPS
+takes 2.07 ms. The part is our choice, a usual one for such networks."""
 MOST_BATCH = 64
 """Our choice: largest batch on a GPU, which has 11 GB."""
 HEADROOM = 0.8
 """An instance is started beyond this part of the capacity (Section V-D)."""
 GPUS_HELD = 32
 """GPUs that the services hold by day and by night where nobody places them. ABACUS puts three to four services on one GPU
-(Section V-D). With the same work, GPU utilisation rises as active GPUs fall: from 45.5 % to 48.4 % of 360.8 active GPUs under
-KELP-FIFO (Sections VI-B and VI-E), which are 21.6 fewer, and from 59.8 % to 64.5 % of 321.2 under CODA, 23.4 fewer. With 3.5
-services on a GPU that is 5 of 7 of what they held: 30 and 33."""
+(Section V-D). With the same work, GPU utilisation rises as active GPUs fall: from 45.5 % to 48.4 % of 360.8 active GPUs
+under KELP-FIFO (Sections VI-B and VI-E), which are 21.6 fewer, and from 59.8 % to 64.5 % of 321.2 under CODA, 23.4 fewer.
+With 3.5 services on a GPU that is 5 of 7 of what they held: 30 and 33."""
 _OWNER = "services"
 
 
 def soda_twelve(seed: int) -> ServiceSet:
     """The services with a week of load.
 
-    Models are those that SODA's month gives its services, in turn. The k-th service has 1 / k of the first one's peak, in GPU
-    instances, so that sized for their peaks all of them hold :data:`GPUS_HELD`.
+    Models are those that SODA's month gives its services, in turn. The k-th service has 1 / k of the first one's peak, in
+    GPU instances, so that sized for their peaks all of them hold :data:`GPUS_HELD`.
     """
     models = [model for category in MODELS[:3] for model in category]
     served = [models[number % len(models)] for number in range(SERVICES)]

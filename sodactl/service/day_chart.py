@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from slurm_soda.sodactl.service.service_views import ServiceMinute
+from slurm_soda.sodactl.service.service_views import MinuteView
 
 DAY_S = 86_400.0
 HEIGHT = 6
@@ -17,7 +17,7 @@ _TICK = 12
 """Columns from one time below the chart to the next."""
 
 
-def draw_day(minutes: Sequence[ServiceMinute], target_ms: float, now_s: float, width: int) -> list[str]:
+def draw_day(minutes: Sequence[MinuteView], target_ms: float, now_s: float, width: int) -> list[str]:
     """Lines of text, none wider than ``width``; ``now_s`` is their right edge, a day before it the left one.
 
     Each column is a stretch of time with its highest latency, load and number of instances; one without a report is empty.
@@ -39,8 +39,8 @@ def draw_day(minutes: Sequence[ServiceMinute], target_ms: float, now_s: float, w
     ]
 
 
-def _columns(minutes: Sequence[ServiceMinute], now_s: float, count: int) -> list[list[ServiceMinute]]:
-    columns: list[list[ServiceMinute]] = [[] for _ in range(count)]
+def _columns(minutes: Sequence[MinuteView], now_s: float, count: int) -> list[list[MinuteView]]:
+    columns: list[list[MinuteView]] = [[] for _ in range(count)]
     for minute in minutes:
         at = math.floor((minute.at_s - (now_s - DAY_S)) / DAY_S * count)
         if 0 <= at <= count:  # the present minute may end after now
@@ -48,22 +48,31 @@ def _columns(minutes: Sequence[ServiceMinute], now_s: float, count: int) -> list
     return columns
 
 
-def _highest(column: Sequence[ServiceMinute], figure: Callable[[ServiceMinute], float]) -> float:
+def _highest(column: Sequence[MinuteView], figure: Callable[[MinuteView], float]) -> float:
     """NaN where nothing is known."""
     return max((value for minute in column if math.isfinite(value := figure(minute))), default=math.nan)
 
 
 def _bars(values: Sequence[float], mark: Callable[[float], str]) -> list[str]:
     """Bars from the bottom; whatever is above 0 has at least one character."""
-    top = max((value for value in values if math.isfinite(value)), default=0.0) or 1.0
+    most = max((value for value in values if math.isfinite(value)), default=0.0)
+    step = _round_step(most / HEIGHT)
     lines = []
-    for row in reversed(range(HEIGHT)):
-        bar = "".join(mark(value) if value > top * row / HEIGHT else " " for value in values)
-        lines.append(_line(top * (row + 1) / HEIGHT, bar))
+    for row in reversed(range(max(1, math.ceil(most / step)))):
+        bar = "".join(mark(value) if value > step * row else " " for value in values)
+        lines.append(_line(step * (row + 1), bar))
     return lines
 
 
-def _instances(columns: Sequence[Sequence[ServiceMinute]]) -> list[str]:
+def _round_step(least: float) -> float:
+    """The smallest round number that is not below ``least``."""
+    if least <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(step * power for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * power >= least)
+
+
+def _instances(columns: Sequence[Sequence[MinuteView]]) -> list[str]:
     """Of each column its minute with the most instances, those on CPU cores below those on GPUs."""
     fullest = [max(column, key=lambda minute: minute.cpu + minute.gpu, default=None) for column in columns]
     most = max((minute.cpu + minute.gpu for minute in fullest if minute), default=0)
@@ -83,8 +92,13 @@ def _instances(columns: Sequence[Sequence[ServiceMinute]]) -> list[str]:
 
 
 def _line(scale: float, bar: str) -> str:
-    label = f"{scale:,.0f}" if scale >= 100 or scale == int(scale) else f"{scale:.3g}"
-    return f"{label:>{_LABEL}} |{bar}".rstrip()
+    return f"{_shown(scale):>{_LABEL}} |{bar}".rstrip()
+
+
+def _shown(scale: float) -> str:
+    if scale < 100_000:
+        return f"{scale:,.0f}" if scale >= 100 or scale == int(scale) else f"{scale:.3g}"
+    return f"{scale / 1e3:,.0f} k" if scale < 1e8 else f"{scale / 1e6:.3g} M"
 
 
 def _axis(now_s: float, count: int) -> list[str]:

@@ -29,13 +29,13 @@ class _ServiceName(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that sodad tells; none where it does not answer."""
-        del ctx, param
+        del param
         from slurm_soda.daemon.config import load_settings  # noqa: PLC0415 - completion alone needs these
         from slurm_soda.sodactl.service.service_views import read_services  # noqa: PLC0415
         from slurm_soda.sodactl.site_access import CommandContext, SiteAccess  # noqa: PLC0415
 
         try:
-            site = SiteAccess(load_settings(None), None, CommandContext())
+            site = SiteAccess(load_settings(None), None, ctx.find_object(CommandContext) or CommandContext())
             return [
                 CompletionItem(name)
                 for name in sorted({service.name for service in read_services(site)})

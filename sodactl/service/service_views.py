@@ -82,7 +82,7 @@ class ServiceListView:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceMinute:
+class MinuteView:
     """One minute of a service."""
 
     at_s: float
@@ -97,7 +97,7 @@ class ServiceMinute:
 class ServiceDayView:
     """The last day of a service, minute by minute; minutes without a report are missing."""
 
-    minutes: list[ServiceMinute]
+    minutes: list[MinuteView]
 
 
 def read_services(site: SiteAccess) -> list[ServiceView]:
@@ -110,7 +110,7 @@ def read_services(site: SiteAccess) -> list[ServiceView]:
     return sorted(listed, key=lambda service: (service.owner, service.name))
 
 
-def read_day(site: SiteAccess, service: ServiceView) -> list[ServiceMinute]:
+def read_day(site: SiteAccess, service: ServiceView) -> list[MinuteView]:
     """The last day of one service, oldest minute first.
 
     Raises:
@@ -150,7 +150,8 @@ def choose_service(services: list[ServiceView], name: str, owner: str | None, us
         owners = output.format_first([service.owner for service in named])
         raise SodaError(f"several users have a service {name}: {owners}; choose with --owner")
     whose = f" of {owner}" if owner else ""
-    known = output.format_first([service.name for service in services if owner in (None, service.owner)]) or "none"
+    names = sorted({service.name for service in services if owner in (None, service.owner)})
+    known = output.format_first(names) or "none"
     raise SodaError(
         f"sodad knows no service {name}{whose} (known: {known}); it learns of one when its router reports:"
         " `sodactl service router FILE`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from slurm_soda.daemon.api import viewers
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document, format_duration
@@ -40,18 +40,15 @@ OWNER = click.option("--owner", "-u", metavar="USER", help="Whose service.  [def
 
 
 def user_name(site: SiteAccess) -> str:
-    """Of whoever types, without the words on sudo."""
-    try:
-        return pwd.getpwuid(site.context.uid()).pw_name
-    except KeyError:
-        return str(site.context.uid())
+    """Of whoever types, as sodad finds it out: without the words on sudo."""
+    return viewers.user_name(site.context.uid())
 
 
 @click.command("list")
 @FOLDER
 @on_any_site
 def list_services(site: SiteAccess, *, as_json: bool, folder: Path | None) -> int:
-    """List services: load, latency, and instances on each device.
+    """List services: load, latency, instances on each device.
 
     What routers reported to sodad, within what Slurm's PrivateData lets you see. If sodad does not answer, --folder shows
     what the instances in a folder say of themselves.

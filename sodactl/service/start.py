@@ -36,8 +36,8 @@ def start(site: SiteAccess, *, as_json: bool, file: Path, tasks: int | None, dry
     One array for each device that the file allows: [cpu], whose tasks ask for cores, and [gpu], whose tasks ask for GPUs.
     Each task runs one instance. sodad decides how many of each run; without sodad they start as any array of yours. Cores
     and batch are those of the file, else those of the profile. A copy of the program that runs an instance is put into the
-    service's directory, which nodes must see. If Slurm refuses one array the other is cancelled. Start the router too:
-    `sodactl service router FILE`.
+    service's directory, which nodes must see. If Slurm refuses one array the other is cancelled. Start the router first
+    (`sodactl service router FILE`): sodad learns of a service from its reports.
 
     \b
     Examples:
@@ -101,9 +101,8 @@ def _draw(
     for array in done:
         output.print_line(f"array {array.array_job_id} on {array.device}: {output.format_count(array.tasks, 'task')}")
     output.print_line(f"their output: {found.directory}/logs")
-    output.print_line(
-        f"next: `sodactl service router {found.path}`; `sodactl service show {found.service.name}` watches"
-    )
+    output.print_line("tasks start when sodad says so, without it all of them after a minute")
+    output.print_line(f"if the router does not run yet: `sodactl service router {found.path}`")
 
 
 @click.command()

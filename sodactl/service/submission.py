@@ -17,6 +17,9 @@ from slurm_soda.wire.atomic_files import write_at
 SERVE = "slurm_soda_serve.py"
 """The program that keeps one instance, in ``slurm_soda.services``: one file that nodes need nothing else for."""
 LOGS = "logs"
+FIRST_WAIT_S = 60.0
+"""No task starts sooner: in this time sodad finds the array, and says which tasks may start. sodad knows a wait of this
+length as ours (``slurm_ext/write/start_leases.py``), and ends it as soon as it has decided."""
 
 _OURS = (
     "--array",
@@ -58,6 +61,7 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
         "--parsable",
         f"--array=0-{tasks - 1}",
         "--requeue",
+        f"--begin=now+{FIRST_WAIT_S:.0f}",
         f"--soda-service={service.name}",
         f"--job-name={service.name}-{plan.device}",
         "--nodes=1",

@@ -51,6 +51,7 @@ def run_settings_document(
         "profiles": None if asked.profiles is None else str(asked.profiles),
         "pairs": None if asked.pairs is None else str(asked.pairs),
         "sharing": _sharing(asked, scenario.sharing),
+        "serving": None if scenario.services is None else {"services": asked.services, "serve": asked.serve},
         "node_failures": len(scenario.cluster.failures),
         "parameters": {choice.label: dict(choice.parameters) for choice in choices},
         "skipped": [

@@ -119,6 +119,7 @@ def simulate(
       sodactl simulate --trace dump.txt --policy tiresias-las   the site's own sacct dump
       sodactl simulate --trace jobs.csv --cluster 32x8 --policy tiresias-las --set thresholds_gpu_s=3250,7200
       sodactl simulate --workload soda-month --system coda      SODA's month: pools, and cores as jobs need them
+      sodactl simulate --workload soda-month --system soda --services soda-twelve
       sodactl simulate --restart-cost-s 60 --round-s 60 --out build/simulated
       sodactl simulate --trace w.csv --profiles models --cluster 16x4 --round-s 60 --start-cost-s 30 --restart-cost-s 30
           --policy tiresias-las --placement spread --set thresholds_gpu_s=57600 --set within_queue=submit
@@ -142,7 +143,7 @@ def simulate(
     heard = None if row is None else record_decisions_on(chosen_policy, row + 1)
     forecaster = _forecaster(heard or chosen_policy, scenario) if expected_starts else None
     with progress_bar("jobs") as progress:
-        outcome = scenario.run(forecaster or heard or chosen_policy, progress, choice.nodes)
+        outcome = scenario.run(forecaster or heard or chosen_policy, progress, choice.nodes, choice.serves)
     document = _document(outcome, asked, scenario_input, choice)
     if forecaster is not None:
         document["expected_starts"] = forecaster.report().document()
@@ -196,6 +197,7 @@ def _document(
     return {
         "policy": choice.label,
         **summarise(outcome).document(),
+        "services": None if outcome.services is None else outcome.services.document(),
         "seed": scenario_input.first.seed,
         **run_settings_document(asked, scenario_input, [choice]),
     }
@@ -255,6 +257,8 @@ def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:
     rows += [(name, f"{100 * ratio:>7.1f} %") for name, ratio in shares.items() if math.isfinite(ratio)]
     if math.isfinite(document["shared_slowdown"]):
         rows.append(("slowdown of jobs that share", f"{document['shared_slowdown']:>7.2f} ×"))
+    if (served := document["services"]) is not None:
+        rows += _service_rows(served)
     counts = {
         "out_of_memory": "did not fit beside others",
         "revoked": "guests requeued",
@@ -269,6 +273,18 @@ def _draw(document: Mapping[str, Any], scenario_input: ScenarioInput) -> None:
     speed = document["jobs_per_cpu_s"]
     per = f", {speed:,.0f} jobs per CPU second" if math.isfinite(speed) else ""
     output.print_line(f"simulated in {output.format_duration(document['cpu_s'])} of CPU time{per}")
+
+
+def _service_rows(served: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How the services were served."""
+    slowest = [one["p99_ms"] / one["target_ms"] for one in served["services"] if one["p99_ms"] is not None]
+    rows = [
+        ("GPUs that services hold", f"{served['gpus_held']:>7.1f}, at most {served['gpus_held_most']:,}"),
+        ("services' instances on cores", f"{served['cpu_instances']:>7.1f}"),
+        ("queries later than the target", f"{served['over_target']:>7,.0f} of {served['queries']:,.0f}"),
+        ("queries that nobody answered", f"{served['lost']:>7,.0f}"),
+    ]
+    return [*rows, ("99th percentile, over the target", f"{max(slowest):>7.2f} at most")] if slowest else rows
 
 
 def _draw_expected_starts(score: Mapping[str, Any]) -> None:

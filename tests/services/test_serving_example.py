@@ -178,7 +178,7 @@ def test_an_own_function_is_served(serve_program: Callable[..., Served]) -> None
 def test_its_service_file_is_one_and_its_query_is_an_image() -> None:
     service = read_service_file((FOLDER / "service.toml").read_text(), "service.toml")
     model = serve.Model(models.cnn(4).SerializeToString(), 1)
-    assert model.decode("application/json", (FOLDER / service.query).read_bytes()).shape == (3, 64, 64)
+    assert model.decode("application/octet-stream", (FOLDER / service.query).read_bytes()).shape == (3, 64, 64)
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:

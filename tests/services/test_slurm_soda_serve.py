@@ -258,12 +258,18 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_written_through(tmp_pat
     assert not directory.asked_to_drain()
 
 
-def test_a_directory_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_others_can_write_is_closed_at_the_start_and_refused_later(tmp_path: Path) -> None:
     directory = slurm_soda_serve.InstanceDirectory(str(tmp_path / "services"), "chat", "n1.42")
     directory.prepare()
     (tmp_path / "services" / "chat").chmod(0o770)
     with pytest.raises(slurm_soda_serve.InstanceError, match="can be written by others"):
         directory.write({})
+    directory.prepare()
+    directory.write({})
+    assert (tmp_path / "services" / "chat").stat().st_mode & 0o777 == 0o750
+    (tmp_path / "services").chmod(0o777)
+    with pytest.raises(slurm_soda_serve.InstanceError, match="can be written by others"):
+        directory.prepare()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a server of another user")

@@ -22,6 +22,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.measured_run_times import load_measured_run_times
 from slurm_soda.sodactl.simulation.inputs.scenario_options import DEFAULT_WORKLOAD, ScenarioOptions, build_node_rules
+from slurm_soda.sodactl.simulation.inputs.service_options import build_serving_rules, replace_inference
 from slurm_soda.sodactl.simulation.inputs.sharing_options import build_sharing_rules, sharing_notes
 from slurm_soda.sodactl.simulation.inputs.site_options import build_site
 
@@ -84,19 +85,21 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
         _cluster(asked.cluster, ("main",))  # a slip is said before long files are read
     scenario_input = _generate(asked, seeds or (1,)) if asked.trace is None else _from_trace(asked, asked.trace, seeds)
     sharing = build_sharing_rules(asked, scenario_input.first.cluster)
-    scenarios = tuple(
-        replace(
-            scenario, nodes=rules, sharing=sharing, site=site, workload=agreeing.drawn(scenario.workload, scenario.seed)
-        )
-        for scenario in scenario_input.scenarios
-    )
+    served: dict[str, None] = {}
+    scenarios = []
+    for scenario in scenario_input.scenarios:
+        serving = build_serving_rules(asked.services, asked.serve, scenario.seed)
+        jobs, left_out = replace_inference(agreeing.drawn(scenario.workload, scenario.seed), serving)
+        served.update(dict.fromkeys(left_out))
+        scenarios.append(replace(scenario, nodes=rules, sharing=sharing, site=site, workload=jobs, services=serving))
     notes = (
         *scenario_input.notes,
         *agreeing.notes(scenarios[0].workload),
         *_uncounted_cpu_note(asked, scenario_input.first),
         *sharing_notes(sharing, scenario_input.first.workload, scenario_input.first.cluster),
+        *served,
     )
-    scenario_input = replace(scenario_input, scenarios=scenarios, notes=notes)
+    scenario_input = replace(scenario_input, scenarios=tuple(scenarios), notes=notes)
     return (
         scenario_input
         if asked.failures is None

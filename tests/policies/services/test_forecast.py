@@ -15,6 +15,7 @@ from slurm_soda.policies.services.forecast import (
     MOST_DAYS,
     LoadHistory,
     _all_told,
+    _small,
     _tell,
     forecast_load,
     learn_load,
@@ -140,5 +141,5 @@ def test_what_is_judged_is_what_is_told(seed: int, length: int, horizon: int) ->
     # What a method says of a minute must not depend on later ones, but for the scale of what counts as small.
     for at in rng.integers(0, length, 5).tolist():
         for method in METHODS:
-            one = _tell(method, LoadHistory(0, qps), at, horizon)
+            one = _tell(method, LoadHistory(0, qps), at, horizon, _small(qps))
             assert one == pytest.approx(told[method][at], rel=1e-9, nan_ok=True)

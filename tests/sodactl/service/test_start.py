@@ -14,6 +14,8 @@ import pytest
 from slurm_soda import services
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.write import start_leases
+from slurm_soda.sodactl.service import submission
 from tests.sodactl.conftest import Bench, record
 from tests.sodactl.service.conftest import CHAT, SlurmCommands, put_profile
 
@@ -43,11 +45,12 @@ def test_both_arrays_are_submitted(
     ]
     assert [list(call) for call in slurm.calls] == [call["argv"] for call in document["calls"]]
     assert slurm.calls[0] == (
-        "sbatch", "--parsable", "--array=0-2", "--requeue", "--soda-service=chat", "--job-name=chat-cpu", "--nodes=1",
+        "sbatch", "--parsable", "--array=0-2", "--requeue", "--begin=now+60", "--soda-service=chat",
+        "--job-name=chat-cpu", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=4", f"--chdir={chat.parent}", f"--output={directory}/logs/%A_%a.log",
         "--open-mode=append", "--partition=cpu",
     )  # fmt: skip
-    assert slurm.calls[1][8] == "--cpus-per-task=2"
+    assert slurm.calls[1][9] == "--cpus-per-task=2"
     assert slurm.calls[1][-3:] == ("--gres=gpu:1", "--partition", "gpu")
     assert slurm.environments[0]["VIRTUAL_ENV"] == "/home/alice/venv"
     last = slurm.scripts[1].splitlines()[-1]
@@ -56,6 +59,10 @@ def test_both_arrays_are_submitted(
         "--device", "gpu", "--health", "/health", "--batch", "64", "--window-ms", "50", "--cores", "2", "--",
         "python model.py --port {port} --batch {batch} --name 'it is'",
     ]  # fmt: skip
+
+
+def test_sodad_takes_the_first_wait_for_no_word_of_the_owners() -> None:
+    assert 0 < submission.FIRST_WAIT_S <= start_leases.FIRST_WAIT_S
 
 
 def test_the_program_is_where_nodes_find_it_and_nobody_else_may_write(
@@ -82,7 +89,7 @@ def test_the_batch_script_starts_the_real_program(soda: Bench, slurm: SlurmComma
 def test_a_dry_run_shows_the_calls_and_does_nothing(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
     soda.slurm.down, soda.uid = True, 0
     done = soda("service", "start", str(chat), "--tasks", "7", "--dry-run")
-    assert done.out.count("--array=0-6 --requeue --soda-service=chat ") == 2
+    assert done.out.count("--array=0-6 --requeue --begin=now+60 --soda-service=chat ") == 2
     assert f"'--chdir={chat.parent}'" in done.out
     assert "exec python3 " in done.out
     assert slurm.calls == []
@@ -99,7 +106,7 @@ def test_an_owners_own_way_to_ask_for_gpus_stays_alone(soda: Bench, slurm: Slurm
 def test_a_device_that_misses_the_target_gets_no_array(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
     put_profile(chat, {"device": "cpu", "batch": 0, "batch_ms": 400.0}, {"device": "gpu"})
     done = soda("service", "start", str(chat))
-    assert [call[5] for call in slurm.calls] == ["--job-name=chat-gpu"]
+    assert [call[6] for call in slurm.calls] == ["--job-name=chat-gpu"]
     assert "cpu: no array is submitted, it does not meet the target: cpu: 50 + 2 x 400" in done.err
 
 
