@@ -81,6 +81,7 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 	$(BIN)/python -m benchmarks.lua
 	$(BIN)/python -m benchmarks.queue
 	$(BIN)/python -m benchmarks.cpu_fit
+	$(BIN)/python -m benchmarks.services
 
 reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)
 	$(BIN)/python -m benchmarks.reproduce --data $(DATA)

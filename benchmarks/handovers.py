@@ -8,6 +8,7 @@ Router, HAProxy and instances are the real ones, as processes of this machine; s
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ import click
 from benchmarks.service_site import TARGET_MS, RunningInstance, ServiceSite, SteadyLoad, service_site
 from slurm_soda.services.load.load_report import SentQuery, load_report, percentile
 
-WINDOW_S = 2.0
+WINDOW_S = 5.0
 """Queries of so long make a p99 while a service recovers."""
 
 
@@ -58,7 +59,7 @@ def kill_one(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
         "kills": times,
         "in_flight_at_kills": [_in_flight(queries, at_s) for at_s in killed_s],
         "lost_after_kills": [_lost(queries, at_s) for at_s in killed_s],
-        "within_target_after_s": [recovered_after_s(queries, at_s) for at_s in killed_s],
+        "within_target_after_s": recovered_after_s(queries, killed_s),
         **_figures(queries),
     }
 
@@ -79,26 +80,26 @@ def burst(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
     return {
         "bursts": times,
         "all_answered_after_s": [_answered_after_s(queries, at_s) for at_s in began_s],
-        "within_target_after_s": [recovered_after_s(queries, at_s) for at_s in began_s],
+        "within_target_after_s": recovered_after_s(queries, began_s),
         **_figures(queries),
     }
 
 
-def recovered_after_s(queries: Sequence[SentQuery], at_s: float, over_s: float = 30.0) -> float:
-    """After what time p99 was within the target for the rest of ``over_s``; failures count as later than it."""
-    late = [
-        query.planned_s
-        for query in queries
-        if at_s <= query.planned_s < at_s + over_s and (query.error or 1000 * query.latency_s > TARGET_MS)
-    ]
-    windows = {int((one - at_s) / WINDOW_S) for one in late}
-    bad = [at for at in windows if _p99_ms(queries, at_s + at * WINDOW_S) > TARGET_MS]
-    return (max(bad) + 1) * WINDOW_S if bad else 0.0
+def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float]) -> list[float]:
+    """After each event, the time from which p99 was within the target until the next one; a failure counts as late.
 
-
-def _p99_ms(queries: Sequence[SentQuery], from_s: float) -> float:
-    here = [query for query in queries if from_s <= query.planned_s < from_s + WINDOW_S]
-    return percentile([1e9 if query.error else 1000 * query.latency_s for query in here], 0.99)
+    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already.
+    """
+    found = []
+    for at_s, next_s in zip(events_s, [*events_s[1:], math.inf], strict=True):
+        windows: dict[int, list[float]] = {}
+        for query in queries:
+            if at_s <= query.planned_s < next_s:
+                latency_ms = math.inf if query.error else 1000 * query.latency_s
+                windows.setdefault(int((query.planned_s - at_s) / WINDOW_S), []).append(latency_ms)
+        late = [at for at, here in windows.items() if percentile(here, 0.99) > TARGET_MS]
+        found.append((max(late) + 1) * WINDOW_S if late else 0.0)
+    return found
 
 
 def _in_flight(queries: Sequence[SentQuery], at_s: float) -> int:

@@ -23,6 +23,7 @@ from slurm_soda.demo.services_day.day_jobs import DayJob, build_orders, draw_day
 from slurm_soda.demo.services_day.day_load import query_times
 from slurm_soda.demo.services_day.day_settings import (
     FOLDER,
+    MOST_BATCH,
     OWNER,
     QUERY_FILE,
     SERVICE,
@@ -34,6 +35,7 @@ from slurm_soda.demo.services_day.day_settings import (
     rates_of,
     service_file,
 )
+from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE
 from slurm_soda.services.load.load_report import SentQuery
 from slurm_soda.wire.services.service_profile import ServiceProfile
 
@@ -41,7 +43,7 @@ PHASES: tuple[DemoPhase, ...] = ("pinned", "placed")
 _OWNER_UID = 2001
 _TIMES, _SAMPLES = f"{FOLDER}/times.txt", f"{FOLDER}/samples.csv"
 _READY_WITHIN_S = 180.0
-_PROFILE_LIMIT_S = 600.0
+_PROFILE_LIMIT_S = 240.0
 _LATE_S = 60.0
 """Beyond the day's end for the last queries."""
 
@@ -118,7 +120,8 @@ def _put(cluster: ContainerCluster, path: str, text: str) -> None:
 
 def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
     """What the service answers on each device, by ``sodactl service profile``."""
-    _owner(cluster, "profile", SERVICE_FILE, timeout_s=_PROFILE_LIMIT_S).check()
+    bounds = ("--gpu-type", GPU_TYPE, "--most-batch", f"{MOST_BATCH}", "--limit-s", f"{_PROFILE_LIMIT_S / 2:g}")
+    _owner(cluster, "profile", SERVICE_FILE, *bounds, timeout_s=_PROFILE_LIMIT_S).check()
     content = cluster.copy_out(f"{FOLDER}/services/{SERVICE}/profile.json")
     return ServiceProfile.from_dict(json.loads(content), "profile.json")
 

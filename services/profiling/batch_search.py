@@ -33,7 +33,7 @@ class MeasuredBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LatencyTarget:
     """What a batch has to meet."""
 
     target_ms: float
@@ -50,7 +50,10 @@ class Target:
 
 
 def largest_batch(
-    measure: Callable[[int], MeasuredBatch], target: Target, most: int, is_over: Callable[[], bool] = lambda: False
+    measure: Callable[[int], MeasuredBatch],
+    target: LatencyTarget,
+    most: int,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> MeasuredBatch:
     """The largest batch up to ``most`` that meets the target, or that of one query if not even that does.
 
@@ -78,7 +81,9 @@ def largest_batch(
     return best
 
 
-def _next(best: MeasuredBatch, other: MeasuredBatch | None, too_large: int, target: Target, *, by_line: bool) -> int:
+def _next(
+    best: MeasuredBatch, other: MeasuredBatch | None, too_large: int, target: LatencyTarget, *, by_line: bool
+) -> int:
     lowest, highest = best.batch + 1, too_large - 1
     guess = math.sqrt(best.batch * highest) if other is not None else FIRST_STEP
     if by_line and other is not None and math.isfinite(other.batch_ms) and other.batch != best.batch:
@@ -92,7 +97,7 @@ def _next(best: MeasuredBatch, other: MeasuredBatch | None, too_large: int, targ
 def fewest_cores(
     measure: Callable[[int], MeasuredBatch],
     reached: MeasuredBatch,
-    target: Target,
+    target: LatencyTarget,
     is_over: Callable[[], bool] = lambda: False,
 ) -> MeasuredBatch:
     """The same batch on the fewest cores with which it meets the target still.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from slurm_soda.services.profiling.bandwidth import bandwidth_gb_s, transferred_bytes
-from slurm_soda.services.profiling.batch_search import MeasuredBatch, Target, fewest_cores, largest_batch
+from slurm_soda.services.profiling.batch_search import LatencyTarget, MeasuredBatch, fewest_cores, largest_batch
 from slurm_soda.services.profiling.measurement import BatchMeter, ProfileError, Query
 from slurm_soda.wire.services.service_file import DeviceRequest, ServiceFile
 from slurm_soda.wire.services.service_profile import ProfiledDevice
@@ -32,7 +32,7 @@ class DeviceFindings:
     """A device's profile, and what to tell the owner."""
 
     profile: ProfiledDevice
-    told: str
+    meaning: str
 
 
 def profile_device(
@@ -69,7 +69,7 @@ def profile_device(
             f"[{device}] asks for {most_cores} cores, and this process may use {limits.usable_cores}; profile in a job"
             " that has as many, or set fewer"
         )
-    target = Target(service.target_ms, service.window_ms)
+    target = LatencyTarget(service.target_ms, service.window_ms)
     meter = BatchMeter(service, device, query, directory, idle_gb_s=_idle_gb_s())
 
     def measure(batch: int, cores: int) -> MeasuredBatch:
@@ -97,7 +97,7 @@ def _request(service: ServiceFile, device: str) -> DeviceRequest:
     return request
 
 
-def _can(best: MeasuredBatch, device: str, gpu_type: str, target: Target, remark: str) -> DeviceFindings:
+def _can(best: MeasuredBatch, device: str, gpu_type: str, target: LatencyTarget, remark: str) -> DeviceFindings:
     profile = ProfiledDevice(
         device, best.batch, best.batch_ms, best.error_ratio, best.cores, gpu_type, best.bandwidth_gb_s
     )
@@ -110,7 +110,7 @@ def _can(best: MeasuredBatch, device: str, gpu_type: str, target: Target, remark
     return DeviceFindings(profile, told)
 
 
-def _cannot(one: MeasuredBatch, device: str, gpu_type: str, target: Target) -> DeviceFindings:
+def _cannot(one: MeasuredBatch, device: str, gpu_type: str, target: LatencyTarget) -> DeviceFindings:
     profile = ProfiledDevice(device, 0, one.batch_ms, one.error_ratio, one.cores, gpu_type, one.bandwidth_gb_s)
     told = (
         f"{_name(device, gpu_type)}: cannot meet {target.target_ms:g} ms: one query alone takes {one.batch_ms:.1f} ms"
@@ -120,7 +120,7 @@ def _cannot(one: MeasuredBatch, device: str, gpu_type: str, target: Target) -> D
     return DeviceFindings(profile, told)
 
 
-def _line(measured: MeasuredBatch, target: Target) -> str:
+def _line(measured: MeasuredBatch, target: LatencyTarget) -> str:
     what = f"batch {measured.batch} on {_cores(measured.cores)}"
     if measured.failed:
         return f"{what}: {measured.failed}"

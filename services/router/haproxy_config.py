@@ -113,7 +113,7 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
         "    option httpchk",
         f"    http-check send meth GET uri {settings.health} ver HTTP/1.1 hdr Host service",
         "    http-check expect status 200",
-        "    default-server check inter 1s fastinter 250ms downinter 500ms fall 3 rise 1",
+        "    default-server check inter 1s fastinter 250ms downinter 250ms fall 3 rise 1",
         "    default-server observe layer4 error-limit 1 on-error sudden-death",
     ]
     for slot in range(settings.slots):

@@ -28,6 +28,8 @@ CHECK_S = 30.0
 BEGIN_S = 15.0
 """Until a new process must serve."""
 
+STOP_AGAIN_S = 1.0
+
 _PIPE_BYTES = 1 << 20
 _MESSAGES = 40
 _PR_SET_PDEATHSIG = 1
@@ -149,11 +151,12 @@ class HaproxyProcess:
         child = self._child
         if child is None:
             return
-        with suppress(ProcessLookupError):
-            child.send_signal(signal.SIGUSR1)
-        try:
-            child.wait(wait_s)
-        except subprocess.TimeoutExpired:
+        until_s = time.monotonic() + wait_s
+        while child.poll() is None and time.monotonic() < until_s:
+            child.send_signal(signal.SIGUSR1)  # again: a master that has just begun or reloaded loses signals
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(min(STOP_AGAIN_S, wait_s))
+        if child.poll() is None:
             child.terminate()  # the master ends its workers
             try:
                 child.wait(BEGIN_S)
@@ -175,7 +178,7 @@ class HaproxyProcess:
         until_s = time.monotonic() + BEGIN_S
         while time.monotonic() < until_s:
             with suppress(HaproxyError):
-                if self._worker_pid() != before:
+                if self._worker_pid() != before and self.master.ask("show proc"):
                     return
             if not self.runs():
                 time.sleep(0.1)  # its last words

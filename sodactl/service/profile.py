@@ -99,10 +99,10 @@ def profile(
         )
         write_profile(found, findings[-1].profile)
     if as_json:
-        devices_json = [{**asdict(one.profile), "meaning": one.told} for one in findings]
+        devices_json = [{**asdict(one.profile), "meaning": one.meaning} for one in findings]
         output.print_json({"profile": str(found.directory / PROFILE), "devices": devices_json})
     else:
-        click.echo("\n".join([*(one.told for one in findings), f"written to {found.directory / PROFILE}"]))
+        click.echo("\n".join([*(one.meaning for one in findings), f"written to {found.directory / PROFILE}"]))
     return 0
 
 

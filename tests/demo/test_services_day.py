@@ -49,7 +49,7 @@ def test_the_load_is_low_at_midnight_and_highest_at_noon() -> None:
 
 def test_a_fast_machine_gets_no_more_than_the_generator_can_send() -> None:
     assert rates_of(10_000.0).peak_qps == MOST_PEAK_QPS
-    with pytest.raises(DemoError, match="does not meet 500 ms"):
+    with pytest.raises(DemoError, match="does not meet 1000 ms"):
         rates_of(0.0)
 
 

@@ -27,7 +27,9 @@ READY, STARTING, DRAINING, FAILED = (
 )  # fmt: skip
 
 
-def instances(device: Device, count: int, state: InstanceState = READY, since_s: float = 0.0) -> list[tuple[Any, ...]]:
+def instances(
+    device: Device, count: int, state: InstanceState = READY, since_s: float = NOW_S - 120.0
+) -> list[tuple[Any, ...]]:
     return [(device, state, since_s)] * count
 
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_soda.policies.pipeline.actions import DrainInstance, ScaleService
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.services.instances import USABLE, ServiceState, ready_qps, service_states
-from slurm_soda.policies.services.place_services import renew_low_since
-from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service, ServiceTable
+from slurm_soda.policies.services.instances import USABLE, ready_qps
+from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.policies.snapshot_file.document import plan_bytes
 from tests.policies.cases import NOW_S, waiting
-from tests.policies.services.cases import FAILED, READY, STARTING, decided, drained, scaled, table, world
+from tests.policies.services.cases import FAILED, READY, decided, drained, scaled, table, world
+from tests.policies.services.site import Site, site_of, state_of
 from tests.sampling import examples
 
 some = settings(max_examples=examples(120), deadline=None)
@@ -47,17 +46,12 @@ def snapshots(draw: st.DrawFn, *, known: bool = False) -> ClusterSnapshot:
     load = draw(loads if known else st.one_of(loads, st.just(math.nan)))
     tasks = draw(st.tuples(st.integers(0, 14), st.integers(0, 14)))
     forecast = draw(st.one_of(st.just(math.nan), loads))
-    others: list[dict[str, Any]] = [{"job_id": 5, "gpus": 0}] if draw(st.booleans()) else []
+    others: list[dict[str, Any]] = [{"job_id": 5, "gpus": 0, "waited_s": 100.0}] if draw(st.booleans()) else []
     others += [waiting(6, 4)] if draw(st.booleans()) else []
     nodes = NodeTable.uniform(draw(st.integers(1, 4)), draw(st.integers(0, 4)), cpus=draw(st.sampled_from([2, 8, 28])))
     return world(
         table(draw(services()), load, running, waiting=tasks, low_since_s=low, forecast_qps=forecast), others, nodes
     )
-
-
-def state_of(snapshot: ClusterSnapshot) -> ServiceState:
-    (state,) = service_states(snapshot)
-    return state
 
 
 def left_of(snapshot: ClusterSnapshot, plan: Plan) -> list[Any]:
@@ -124,65 +118,6 @@ def test_more_load_never_gets_less(snapshot: ClusterSnapshot, two: tuple[float, 
     if state.profiled:
         assert high.get("GPU", 0) >= low.get("GPU", 0)
         assert high.get("GPU", 0) > low.get("GPU", 0) or high.get("CPU", 0) >= low.get("CPU", 0) or not high["CPU"]
-
-
-@dataclass
-class Site:
-    """Slurm, router and sodad in one: what was decided is done, and an instance is ready one cycle after its start."""
-
-    services: ServiceTable
-    nodes: NodeTable = field(default_factory=lambda: NodeTable.uniform(8, 8, cpus=64))
-    now_s: float = NOW_S
-    next_id: int = 5000
-    changes: int = 0
-    least_ready_qps: float = math.inf
-
-    def cycle(self, load_qps: float) -> Plan:
-        self.now_s += 30.0
-        self.services = replace(self.services, load_qps=np.array([load_qps]))
-        snapshot = world(self.services, (), self.nodes, self.now_s)
-        plan = decided(snapshot)
-        low = renew_low_since(snapshot, plan)
-        gone = {one.job_id for one in plan.actions if isinstance(one, DrainInstance)}
-        rows = [
-            (job, device, READY if state == STARTING else state)
-            for job, device, state in zip(
-                self.services.job_id.tolist(), self.services.device.tolist(), self.services.state.tolist(), strict=True
-            )
-            if job not in gone
-        ]
-        for one in plan.actions:
-            if isinstance(one, ScaleService):
-                more = one.instances - sum(device == one.device for _, device, _ in rows)
-                assert more >= 0
-                self.changes += more
-                rows += [(self.next_id + at, int(one.device), STARTING) for at in range(more)]
-                self.next_id += more
-        self.changes += len(gone)
-        count = [sum(device == each for _, device, _ in rows) for each in Device]
-        self.services = replace(
-            self.services,
-            low_since_s=low,
-            waiting=np.array([[20 - count[0], 20 - count[1]]]),
-            job_id=np.array([row[0] for row in rows], dtype=np.int64),
-            service=np.zeros(len(rows), dtype=np.int64),
-            device=np.array([row[1] for row in rows], dtype=np.int64),
-            state=np.array([row[2] for row in rows], dtype=np.int64),
-            since_s=np.zeros(len(rows)),
-        )
-        return plan
-
-    @property
-    def ready_qps(self) -> float:
-        return ready_qps(state_of(world(self.services, (), self.nodes, self.now_s)).instances)
-
-
-def site_of(cpu_batch: int, gpu_batch: int, least: int, most: int) -> Site:
-    service = Service(
-        "ann", "chat", least=least, most=most,
-        cpu=DeviceProfile(Device.CPU, cpu_batch, 50.0, cores=4), gpu=(DeviceProfile(Device.GPU, gpu_batch, 50.0, cores=2),),
-    )  # fmt: skip
-    return Site(table(service, 0.0, waiting=(20, 20)))
 
 
 sites = st.builds(site_of, st.integers(1, 8), st.integers(8, 64), st.integers(0, 3), st.integers(3, 20))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.services.profiling.batch_search import MeasuredBatch, Target, fewest_cores, largest_batch
+from slurm_soda.services.profiling.batch_search import LatencyTarget, MeasuredBatch, fewest_cores, largest_batch
 
-TARGET = Target(target_ms=200.0, window_ms=50.0)
+TARGET = LatencyTarget(target_ms=200.0, window_ms=50.0)
 
 
 class KnownService:

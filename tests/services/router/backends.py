@@ -20,6 +20,8 @@ class Backend:
 
     name: str
     answer_s: float = 0.002
+    hold: bool = False
+    """Answers no query while it is set."""
     healthy: bool = True
     """What its health path says; queries are answered all the same."""
     answered: int = 0
@@ -44,6 +46,8 @@ class Backend:
             else:
                 self.in_flight += 1
                 await asyncio.sleep(self.answer_s)
+                while self.hold:
+                    await asyncio.sleep(0.02)
                 self.in_flight -= 1
                 self.answered += 1
             body = self.name.encode()

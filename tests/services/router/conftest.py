@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.services.router import router
 from slurm_soda.services.router.listen_address import ListenAddress
 from slurm_soda.services.router.router import Router
 from slurm_soda.services.router.sodad_reports import Controllers, SodadReports
@@ -86,7 +87,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(router, "TURN_S", 0.1)
     made = Site(tmp_path)
     yield made
     with suppress(AssertionError):
