@@ -88,8 +88,8 @@ def burst(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
 def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float]) -> list[float]:
     """After each event, the time from which p99 was within the target until the next one; a failure counts as late.
 
-    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already. A query that was in flight at
-    an event is one of those after it.
+    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already. A query that was in flight
+    at an event is one of those after it.
     """
     found = []
     for at_s, next_s in zip(events_s, [*events_s[1:], math.inf], strict=True):
