@@ -1,6 +1,7 @@
 """The training jobs of the day: more than eight GPUs can take at once, from the first minute on.
 
-A fifth of them ask for all GPUs of a node: a service on one GPU of a node keeps these from that node. All can save their state, and consent to being requeued, so that they can give way to the service.
+A fifth of them ask for all GPUs of a node: a service on one GPU of a node keeps these from that node. All can save their
+state, and consent to being requeued, so that they can give way to the service.
 """
 
 from __future__ import annotations
