@@ -16,9 +16,9 @@ from slurm_soda.services.router.errors import FolderError, HaproxyError, RouterE
 from slurm_soda.services.router.haproxy_control import HaproxyControl
 from slurm_soda.services.router.heartbeats import Heartbeats
 from slurm_soda.services.router.host_addresses import HostAddresses
-from slurm_soda.services.router.instance_views import InstanceView, look_at
 from slurm_soda.services.router.listen_address import ListenAddress, ReservedPort
 from slurm_soda.services.router.query_log import LONGEST_INTERVAL_S, QueryLog, RequestCounter
+from slurm_soda.services.router.routed_instances import RoutedInstance, look_at
 from slurm_soda.services.router.runtime_socket import HaproxyStats
 from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder
 from slurm_soda.services.router.sodad_reports import SodadReports
@@ -82,7 +82,7 @@ class Router:
         self._drains = DrainRequests(self._folder, say)
         self._told: tuple[str, ...] = ()
         self._interval_s = time.monotonic()
-        self.views: tuple[InstanceView, ...] = ()
+        self.views: tuple[RoutedInstance, ...] = ()
         self.stop = threading.Event()
         """Ask it to end."""
         self.reread = threading.Event()
@@ -156,7 +156,7 @@ class Router:
         except (OSError, FolderError) as error:  # the instances go on as they were last seen
             self._tell((f"{self._folder.path} cannot be read, the instances that were there are kept: {error}",))
             return
-        self._heartbeats.look(self._content.instances, time.monotonic(), time.time())
+        self._heartbeats.observe(self._content.instances, time.monotonic(), time.time())
         self._hosts.forget_all_but({instance.host for instance in self._content.instances.values()})
         self._tell(problems)
 

@@ -87,8 +87,9 @@ def _status(site: Site) -> int:
 
 
 def test_a_new_file_is_taken_without_losing_queries(site: Site) -> None:
-    """SIGHUP: another health path needs a reload; the instances stay as they were."""
+    """SIGHUP: another health path needs a reload; the instances stay as they were, and one that is not well gets nothing."""
     site.backends.add(1)
+    liar = site.backends.add(2, healthy=False)
     router = site.start()
     site.wait_serving(1)
     with Load(site.endpoint, 100) as load:
@@ -98,7 +99,7 @@ def test_a_new_file_is_taken_without_losing_queries(site: Site) -> None:
             router.reread.set()
             wait_until(lambda path=path: router.service.health == path, "read again")
             load.results[200] -= 20
-    assert set(load.results) == {200}
+    assert (set(load.results), liar.answered) == ({200}, 0)
     assert router.service.target_ms == 150
 
 
