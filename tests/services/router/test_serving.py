@@ -20,6 +20,14 @@ def test_queries_go_to_all_that_are_ready(site: Site) -> None:
     assert site.asked(20) == {"1", "2"}
 
 
+def test_a_large_query_goes_through(site: Site) -> None:
+    """Also one that is too large to be kept for a second try."""
+    site.backends.add(1)
+    site.start()
+    site.wait_serving(1)
+    assert ask(site.endpoint, body=b"x" * 3_000_000) == (200, "1")
+
+
 def test_an_instance_that_lies_about_its_health_gets_nothing(site: Site) -> None:
     """HAProxy's own check decides, and sodad is told why."""
     site.backends.add(1)
