@@ -57,9 +57,17 @@ class Router:
     """
 
     def __init__(
-        self, file: Path, listen: ListenAddress, reports: SodadReports | None, say: Callable[[str], None]
+        self,
+        file: Path,
+        listen: ListenAddress,
+        reports: SodadReports | None,
+        say: Callable[[str], None],
+        *,
+        serves: bool = True,
     ) -> None:
         """Take the service's folder and the port; nothing is served yet. ``reports`` is None: sodad is not told.
+
+        One that is only to :meth:`check` (not ``serves``) leaves the folder to the router that may serve from there.
 
         Raises:
             SodaError: the file is not right, another router serves, the port is taken, HAProxy is missing.
@@ -68,10 +76,10 @@ class Router:
         self._text, self.service = load_service(file)
         self._folder = ServiceFolder(file, self.service)
         self._folder.prepare()
-        if not self._folder.lock():
+        if serves and not self._folder.lock():
             say(f"{self._folder.path}: this file system has no locks; start one router of this service only")
-        self._port = ReservedPort.reserve(listen, self._folder.chosen_port())
-        if not listen.port:
+        self._port = ReservedPort.reserve(listen, self._folder.chosen_port() if serves else 0)
+        if serves and not listen.port:
             self._folder.keep_port(self._port.address.port)
         self.endpoint = self._port.address.endpoint
         self._log = QueryLog(self.service.target_ms)

@@ -44,6 +44,17 @@ def test_an_own_file_is_believed(folder: ServiceFolder) -> None:
     assert folder.read().instances == {"n1.7": GOOD}
 
 
+def test_it_is_made_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        made = ServiceFolder(tmp_path / "resnet.toml", read_service_file(SERVICE, "service"))
+        made.prepare()
+    finally:
+        os.umask(before)
+    assert made.path.stat().st_mode & 0o077 == (made.path / "instances").stat().st_mode & 0o077 == 0
+    assert made.read().instances == {}
+
+
 @pytest.mark.parametrize("forge", ["link", "other owner", "fifo", "garbage", "huge", "directory", "another's", "port"])
 def test_a_forged_file_is_not(folder: ServiceFolder, tmp_path: Path, forge: str) -> None:
     """It is named, and the others are read."""
