@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -172,6 +174,20 @@ def test_ending_answers_what_is_in_flight(site: Site) -> None:
     thread.join(20)
     assert results == [(200, "1")]
     assert not directory.exists()
+
+
+def test_a_client_that_keeps_its_connection_delays_no_end(site: Site) -> None:
+    """HAProxy closes idle connections when it ends; it would wait a minute for a client otherwise."""
+    site.backends.add(1)
+    router = site.start()
+    site.wait_serving(1)
+    host, _, port = site.endpoint.rpartition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
+        connection.request("POST", "/predict", b"query")
+        assert connection.getresponse().read() == b"1"
+        router._haproxy._process.stop(300)  # longer than a connection may be idle
+        assert connection.sock is not None
+        assert connection.sock.recv(1) == b""
 
 
 def test_a_second_router_is_refused_and_the_next_one_has_the_same_port(site: Site) -> None:
