@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from slurm_soda.daemon.services.known_service import ServiceKey
-from slurm_soda.daemon.services.service_load import MINUTE_S, ServiceMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.policies.services.forecast import DAY, MOST_DAYS, LoadHistory, LoadModel, forecast_load, learn_load
 
 LEARN_EVERY_S = 3600.0
@@ -36,7 +36,7 @@ class LoadForecasts:
     horizon_s: float = 600.0
     _series: dict[ServiceKey, _Series] = field(default_factory=dict)
 
-    def add(self, minutes: Iterable[ServiceMinute]) -> None:
+    def add(self, minutes: Iterable[LoadMinute]) -> None:
         """Take in minutes that are over."""
         for one in minutes:
             series = self._series.setdefault(ServiceKey(one.owner, one.name), _Series())

@@ -19,7 +19,7 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange, drained_change
 
 
 @dataclass(frozen=True, slots=True)
-class DrainWish:
+class WantedDrain:
     """An instance that shall leave."""
 
     job_id: int
@@ -47,29 +47,29 @@ class OpenDrains:
     changed: list[Drain] = field(default_factory=list)
     """Those of which something is not in the store."""
 
-    def begin(self, wishes: Iterable[DrainWish], seen: SeenServices, job_cache: JobCache) -> None:
+    def begin(self, wanted: Iterable[WantedDrain], seen: SeenServices, job_cache: JobCache) -> None:
         """Begin those that have not begun, of tasks of these services that run."""
         running = {job.job_id: key for key, own in seen.tasks.items() for job in own.running}
-        for wish in wishes:
-            job = seen.jobs.get(wish.job_id)
-            if job is None or wish.job_id in self.by_job or running.get(wish.job_id) != wish.key:
+        for one in wanted:
+            job = seen.jobs.get(one.job_id)
+            if job is None or one.job_id in self.by_job or running.get(one.job_id) != one.key:
                 continue
             if not job.requeue or not job.batch:
                 why = "Slurm may not requeue it (--no-requeue)"
-                log(logging.WARNING, "instance-not-drained", job=wish.job_id, error=why)
+                log(logging.WARNING, "instance-not-drained", job=one.job_id, error=why)
                 continue
             drain = Drain(
-                job_id=wish.job_id,
-                submit_s=job_cache.submit_s(wish.job_id),
+                job_id=one.job_id,
+                submit_s=job_cache.submit_s(one.job_id),
                 restart=job.restarts,
-                key=wish.key,
-                why=wish.why,
+                key=one.key,
+                why=one.why,
                 asked_s=seen.at.now_s,
                 asked_steady_s=seen.at.steady_s,
                 deadline_s=seen.at.steady_s + self.grace_s,
-                by_owner=wish.by_owner,
+                by_owner=one.by_owner,
             )
-            self.by_job[wish.job_id] = drain
+            self.by_job[one.job_id] = drain
             self.changed.append(drain)
 
     def advance(self, seen: SeenServices, *, acts: bool) -> Iterator[tuple[JobChange, Drain]]:
@@ -93,7 +93,7 @@ class OpenDrains:
                 reason = f"instance of {drain.key.name} leaves: {drain.why}"
                 yield drained_change(job.job_id, job.restarts, reason, f"drain:{job.job_id}"), drain
 
-    def told(self) -> dict[ServiceKey, list[Drain]]:
+    def by_service(self) -> dict[ServiceKey, list[Drain]]:
         """What routers are told, by service."""
         found: dict[ServiceKey, list[Drain]] = {}
         for drain in self.by_job.values():

@@ -14,9 +14,9 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
-from slurm_soda.daemon.services.open_drains import DrainWish, OpenDrains, SeenServices
+from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import (
     NO_TASKS,
@@ -71,7 +71,7 @@ class OpenServices:
     """As the present decision sees them."""
     _history: TaskHistory = field(default_factory=TaskHistory)
     _gone: list[ServiceKey] = field(default_factory=list)
-    _written: tuple[Sequence[KnownService], Sequence[ServiceMinute]] = ((), ())
+    _written: tuple[Sequence[KnownService], Sequence[LoadMinute]] = ((), ())
 
     def use(self, settings: ServicesSettings) -> None:
         """Other settings hold from now on."""
@@ -132,7 +132,7 @@ class OpenServices:
             self._renew_low_since(snapshot, plan)
         seen = SeenServices({one.key: one for one in self._known}, self.tasks, slurm_state.jobs, at)
         if acts and plan is not None:
-            self.drains.begin(self._wishes(plan), seen, job_cache)
+            self.drains.begin(self._wanted_drains(plan), seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
             steps = [ServiceStep(one.change, start=one) for one in self._starts(scales, at, left)] + steps
@@ -207,13 +207,13 @@ class OpenServices:
         names = [ServiceKey(one.owner, one.name) for one in snapshot.services.services]
         self.low_since_s = {key: low_s for key, low_s in zip(names, renewed, strict=True) if not math.isnan(low_s)}
 
-    def _wishes(self, plan: Plan) -> Iterator[DrainWish]:
+    def _wanted_drains(self, plan: Plan) -> Iterator[WantedDrain]:
         for one in plan.actions:
             if isinstance(one, DrainInstance):
-                yield DrainWish(one.job_id, ServiceKey(one.owner, one.service), one.reason)
+                yield WantedDrain(one.job_id, ServiceKey(one.owner, one.service), one.reason)
         for key, asked in self.board.take_requests().items():
             for job_id in sorted(asked):
-                yield DrainWish(job_id, key, "its owner asked for it", by_owner=True)
+                yield WantedDrain(job_id, key, "its owner asked for it", by_owner=True)
 
     def _starts(self, scales: Iterable[ScaleService], at: Instant, left: Collection[int]) -> Iterator[StartStep]:
         for scale in scales:
@@ -235,7 +235,7 @@ class OpenServices:
         by_key: dict[ServiceKey, dict[Device, ScaleService]] = {}
         for scale in scales:
             by_key.setdefault(ServiceKey(scale.owner, scale.service), {})[scale.device] = scale
-        drains = self.drains.told()
+        drains = self.drains.by_service()
         table, answers, statuses = snapshot.services, {}, {}
         forecasts = dict(zip((one.key for one in self._known), table.forecast_qps.tolist(), strict=False))
         for one in self._known:

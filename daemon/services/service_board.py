@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import MinuteLoads, ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute, MinuteLoads
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport
@@ -148,12 +148,12 @@ class ServiceBoard:
         with self._lock:
             self._changed -= {one.key for one in written if self._known.get(one.key) is one}
 
-    def finished_minutes(self, now_s: float) -> list[ServiceMinute]:
+    def finished_minutes(self, now_s: float) -> list[LoadMinute]:
         """Minutes that are over and not in the store yet; :meth:`saved_minutes` once they are."""
         with self._lock:
             return self.loads.finished(now_s)
 
-    def saved_minutes(self, minutes: Collection[ServiceMinute]) -> None:
+    def saved_minutes(self, minutes: Collection[LoadMinute]) -> None:
         """These are in the store."""
         with self._lock:
             self.loads.saved(minutes)

@@ -13,7 +13,7 @@ MOST_UNSAVED = 10_000
 
 
 @dataclass(slots=True)
-class ServiceMinute:
+class LoadMinute:
     """One minute of one service."""
 
     owner: str
@@ -54,8 +54,8 @@ class ServiceMinute:
 class MinuteLoads:
     """Minutes that are going on, and those that are over and not in the store yet."""
 
-    _current: dict[tuple[str, str], ServiceMinute] = field(default_factory=dict)
-    _over: list[ServiceMinute] = field(default_factory=list)
+    _current: dict[tuple[str, str], LoadMinute] = field(default_factory=dict)
+    _over: list[LoadMinute] = field(default_factory=list)
 
     def add(self, key: tuple[str, str], report: RouterReport, now_s: float) -> None:
         """Take in a report that came now."""
@@ -65,17 +65,17 @@ class MinuteLoads:
             if minute is not None:
                 self._over.append(minute)
                 del self._over[:-MOST_UNSAVED]
-            minute = self._current[key] = ServiceMinute(key[0], key[1], at_s)
+            minute = self._current[key] = LoadMinute(key[0], key[1], at_s)
         minute.add(report)
 
-    def finished(self, now_s: float) -> list[ServiceMinute]:
+    def finished(self, now_s: float) -> list[LoadMinute]:
         """Those that are over; they are given again until they are :meth:`saved`."""
         at_s = now_s - now_s % MINUTE_S
         for key in [key for key, minute in self._current.items() if minute.at_s != at_s]:
             self._over.append(self._current.pop(key))
         return list(self._over)
 
-    def saved(self, minutes: Collection[ServiceMinute]) -> None:
+    def saved(self, minutes: Collection[LoadMinute]) -> None:
         """These are in the store."""
         written = {id(minute) for minute in minutes}
         self._over = [minute for minute in self._over if id(minute) not in written]

@@ -15,7 +15,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain, DrainPhase
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S
-from slurm_soda.daemon.services.service_load import MINUTE_S, ServiceMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow, ServiceRow
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterReport
@@ -74,7 +74,7 @@ def forget_services(session: Session, gone: Collection[ServiceKey]) -> None:
         session.execute(delete(ServiceRow).where(ServiceRow.owner == key.owner, ServiceRow.name == key.name))
 
 
-def add_minutes(session: Session, minutes: Iterable[ServiceMinute]) -> None:
+def add_minutes(session: Session, minutes: Iterable[LoadMinute]) -> None:
     """Write minutes that are over; one that a daemon before this one wrote is put together with it."""
     for one in minutes:
         same = (

@@ -52,7 +52,7 @@ PROFILE = {
 }
 
 REPORT = """
-import sys
+import pwd, sys
 from http.client import HTTPConnection
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.services.router_report import REPORT_PATH
@@ -62,7 +62,7 @@ connection.request("POST", REPORT_PATH, body, {CREDENTIAL_HEADER: munge.encode(b
 answer = connection.getresponse()
 said = answer.read()
 if answer.status == 200:
-    munge.check(said, answer.headers[CREDENTIAL_HEADER], (0,), body)
+    munge.check(said, answer.headers[CREDENTIAL_HEADER], (pwd.getpwnam("slurm").pw_uid,), body)
 print(answer.status, said.decode())
 """
 

@@ -19,7 +19,7 @@ from slurm_soda.daemon.api.service_routes import ServiceRoutes
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.services.known_service import ServiceKey, ServiceStatus
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.services import add_minutes
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -204,7 +204,7 @@ def test_services_are_private_where_jobs_are(site: Site) -> None:
 def test_the_day_of_a_service_is_its_minutes(site: Site) -> None:
     site.report()
     now_s = site.clock.now_s()
-    minute = ServiceMinute("alice", "answers", now_s - 120.0, 2, 8.0, 6.0, 90.0, 100, 1, 2, 3, 1)
+    minute = LoadMinute("alice", "answers", now_s - 120.0, 2, 8.0, 6.0, 90.0, 100, 1, 2, 3, 1)
     with site.store.write() as session:
         add_minutes(session, [minute, replace(minute, at_s=now_s - 100_000.0)])
         add_minutes(session, [replace(minute, most_qps=9.0, cpu=1)])
