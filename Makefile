@@ -154,14 +154,17 @@ clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# System packages: a Python of 3.11 or newer that can make virtual environments, a C compiler, and for tests PostgreSQL.
+# System packages: a Python of 3.11 or newer that can make virtual environments, a C compiler, and for tests PostgreSQL and
+# HAProxy.
 # `make venv` does without the compiler: only what tests and a Slurm machine run is compiled.
 WITH_POSTGRESQL := $(filter test unit thorough,$(MAKECMDGOALS))
+WITH_HAPROXY := $(WITH_POSTGRESQL)
 system:
 	@missing=; [ "$(MAKECMDGOALS)" = venv ] || command -v gcc >/dev/null || missing="gcc libc6-dev"; \
 	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
 	[ -z "$(WITH_POSTGRESQL)" ] || command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
 		missing="$$missing postgresql"; \
+	[ -z "$(WITH_HAPROXY)" ] || command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$$missing haproxy"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "installing $$missing"; \

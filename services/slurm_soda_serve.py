@@ -304,6 +304,7 @@ class InstanceProcess:
         self._pause_s, self._start_at_s, self._ready_s, self._missed = FIRST_PAUSE_S, 0.0, 0.0, 0
         self._written_s = float("-inf")
         self._drains = False
+        self._troubles: set[str] = set()
         self.ending = False
         """Set by SIGTERM."""
 
@@ -399,7 +400,7 @@ class InstanceProcess:
         try:
             asked = self._directory.asked_to_drain()
         except (OSError, InstanceError) as error:
-            _tell("cannot look for a request to drain: %s" % error)
+            self._complain("cannot be read", error)
             return
         if asked and not self._drains:
             self._drains = True
@@ -437,11 +438,17 @@ class InstanceProcess:
         }
         try:
             self._directory.write(fields)
-        except (
-            OSError,
-            InstanceError,
-        ) as error:  # a file system that is full or away comes back; the command serves on
-            _tell("the instance file cannot be written: %s" % error)
+        except (OSError, InstanceError) as error:
+            self._complain("cannot be written", error)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """A file system that is full or away comes back, and the command serves on: once a line is enough."""
+        # without the file's name, which is a new one each time
+        why = error.strerror if isinstance(error, OSError) else error
+        trouble = "%s %s: %s" % (self._options.folder, what, why)
+        if trouble not in self._troubles:
+            self._troubles.add(trouble)
+            _tell(trouble)
 
     def _end(self) -> None:
         """Say so first, and let the router see it, before the command hears of it."""

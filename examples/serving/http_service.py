@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 import sys
 import threading
@@ -20,6 +21,23 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
     service: Service
+
+    def __init__(self, port: int, service: Service) -> None:
+        self.service = service
+        self.late: set[object] = set()  # connections that came after SIGTERM and have not had their answer
+        super().__init__(("", port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.service.ending:
+            self.late.add(request)
+            self.service.opened(1)
+        super().process_request(request, client_address)
+
+    def finish_waiting(self) -> None:
+        """Take the connections that wait already, and no more."""
+        while select.select([self.socket], [], [], 0)[0]:
+            self.handle_request()
+        self.socket.close()
 
 
 class Service:
@@ -52,13 +70,12 @@ class Service:
 
         For ``linger_s`` after SIGTERM queries are still taken, while the health path says that there shall be no more.
         """
-        server = _Server(("", port), _Handler)
-        server.service = self
+        server = _Server(port, self)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: threading.Thread(target=self._end, args=(server,), daemon=True).start())
         print(f"serving on port {port}", file=sys.stderr, flush=True)
         server.serve_forever(poll_interval=0.1)
-        server.socket.close()
+        server.finish_waiting()
         with self._changed:
             self._changed.wait_for(lambda: not self._open)
 
@@ -79,8 +96,27 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # headers and body in one packet
     disable_nagle_algorithm = True
-    timeout = 120
     server: _Server
+
+    def setup(self) -> None:
+        self._counted = self.request in self.server.late
+        self.server.late.discard(self.request)
+        self.timeout = 5 if self._counted else 120
+        super().setup()
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()  # which also sends the answer
+        finally:
+            if self._counted:
+                self._counted = False
+                self.server.service.opened(-1)
+
+    def parse_request(self) -> bool:
+        if not self._counted:
+            self._counted = True
+            self.server.service.opened(1)
+        return super().parse_request()
 
     def do_GET(self) -> None:
         service = self.server.service
@@ -92,13 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, {"error": f"there is no {self.path}; there are /health, /stats and POST /predict"})
 
     def do_POST(self) -> None:
-        service = self.server.service
-        service.opened(1)
-        try:
-            self._send(*self._answer(service))
-            self.wfile.flush()
-        finally:
-            service.opened(-1)
+        self._send(*self._answer(self.server.service))
 
     def _answer(self, service: Service) -> tuple[int, dict[str, Any]]:
         length = self.headers.get("Content-Length", "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable
 
-from slurm_soda.services.load.http_client import AnswerError, HttpClient
+from slurm_soda.services.load.http_client import AnswerError, ConnectionLostError, HttpClient
 from slurm_soda.services.load.load_report import SentQuery
 
 MOST_IN_FLIGHT = 500
@@ -76,12 +77,16 @@ class _Sender:
             error = "" if 200 <= status < 300 else f"status {status}"
         except TimeoutError:
             error = "timeout"
+        except ConnectionLostError:
+            error = "closed"
         except AnswerError:
             error = "broken answer"
         except ConnectionRefusedError:
             error = "refused"
+        except ConnectionResetError:
+            error = "reset"
         except OSError as failed:
-            error = failed.strerror or type(failed).__name__
+            error = os.strerror(failed.errno) if failed.errno else type(failed).__name__
         finally:
             self.free.release()
         self.sent.append(SentQuery(planned_s, sent_s - planned_s, self.now_s() - planned_s, error))

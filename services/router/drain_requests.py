@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from slurm_soda.services.router.drains import WISH_LASTS_S, DrainCandidate, choose_drains
 from slurm_soda.services.router.errors import FolderError
-from slurm_soda.services.router.instance_views import InstanceView
+from slurm_soda.services.router.routed_instances import RoutedInstance
 from slurm_soda.services.router.service_folder import ServiceFolder
 
 CALLED_BACK_S = 10.0
@@ -34,7 +34,7 @@ class DrainRequests:
         """What sodad wants now."""
         self._jobs, self._said_s = frozenset(jobs), time.monotonic()
 
-    def choose(self, views: Collection[InstanceView], asked: Collection[str]) -> None:
+    def choose(self, views: Collection[RoutedInstance], asked: Collection[str]) -> None:
         """Choose who drains; ``asked`` are those for whom there is a file now."""
         now_s = time.monotonic()
         self._asked_s |= dict.fromkeys(asked, now_s)
@@ -53,14 +53,14 @@ class DrainRequests:
         for stem in sorted(set(asked) - self.chosen):
             self._change(self._folder.take_back_drain, stem)
 
-    def _wanted(self, views: Collection[InstanceView], asked: Collection[str], now_s: float) -> frozenset[str]:
+    def _wanted(self, views: Collection[RoutedInstance], asked: Collection[str], now_s: float) -> frozenset[str]:
         if now_s - self._said_s > WISH_LASTS_S:
             return frozenset()
         if self._jobs is None:
             return frozenset(asked)
         return frozenset(view.stem for view in views if view.instance.job_id in self._jobs)
 
-    def _candidate(self, view: InstanceView) -> DrainCandidate:
+    def _candidate(self, view: RoutedInstance) -> DrainCandidate:
         called_back = view.instance.state == "draining" and view.stem in self._asked_s
         return DrainCandidate(
             ready=not view.silent and (view.instance.state == "ready" or called_back),

@@ -25,11 +25,11 @@ def healthy_endpoints(folder: ServiceFolder, health: str) -> tuple[list[Instance
         OSError, FolderError: the folder cannot be read.
     """
     heartbeats, content = Heartbeats(), folder.read()
-    heartbeats.look(content.instances, time.monotonic(), time.time())
+    heartbeats.observe(content.instances, time.monotonic(), time.time())
     if any(heartbeats.silent(stem, time.monotonic()) for stem in _ready(content.instances)):
         time.sleep(WATCH_S)
         content = folder.read()
-        heartbeats.look(content.instances, time.monotonic(), time.time())
+        heartbeats.observe(content.instances, time.monotonic(), time.time())
     now_s = time.monotonic()
     alive = [
         instance

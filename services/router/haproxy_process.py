@@ -19,7 +19,7 @@ from typing import IO
 
 from slurm_soda.services.router.errors import HaproxyError
 from slurm_soda.services.router.haproxy_config import HaproxySettings
-from slurm_soda.services.router.runtime_socket import RuntimeSocket
+from slurm_soda.services.router.runtime_socket import RuntimeSocket, healthy_servers
 from slurm_soda.wire.atomic_files import write_at
 
 PATH = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
@@ -139,12 +139,12 @@ class HaproxyProcess:
         self.settings = settings
 
     def state(self) -> str:
-        """Health of the servers, for the next process.
+        """The servers that are up, for the next process.
 
         Raises:
             HaproxyError: there is no answer.
         """
-        return self.worker.ask("show servers state")
+        return healthy_servers(self.worker.ask("show servers state"))
 
     def stop(self, wait_s: float) -> None:
         """Take no new queries, answer those in flight, and end; at once after ``wait_s``."""

@@ -25,7 +25,7 @@ class Heartbeats:
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _looked_s: float | None = None
 
-    def look(self, instances: Mapping[str, InstanceFile], now_s: float, unix_s: float) -> None:
+    def observe(self, instances: Mapping[str, InstanceFile], now_s: float, unix_s: float) -> None:
         """Take what the files say now.
 
         A file that is seen for the first time is believed if its heartbeat is of now by both clocks; else it has to change

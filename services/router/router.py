@@ -16,9 +16,9 @@ from slurm_soda.services.router.errors import FolderError, HaproxyError, RouterE
 from slurm_soda.services.router.haproxy_control import HaproxyControl
 from slurm_soda.services.router.heartbeats import Heartbeats
 from slurm_soda.services.router.host_addresses import HostAddresses
-from slurm_soda.services.router.instance_views import InstanceView, look_at
 from slurm_soda.services.router.listen_address import ListenAddress, ReservedPort
 from slurm_soda.services.router.query_log import LONGEST_INTERVAL_S, QueryLog, RequestCounter
+from slurm_soda.services.router.routed_instances import RoutedInstance, look_at
 from slurm_soda.services.router.runtime_socket import HaproxyStats
 from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder
 from slurm_soda.services.router.sodad_reports import SodadReports
@@ -57,9 +57,17 @@ class Router:
     """
 
     def __init__(
-        self, file: Path, listen: ListenAddress, reports: SodadReports | None, say: Callable[[str], None]
+        self,
+        file: Path,
+        listen: ListenAddress,
+        reports: SodadReports | None,
+        say: Callable[[str], None],
+        *,
+        serves: bool = True,
     ) -> None:
         """Take the service's folder and the port; nothing is served yet. ``reports`` is None: sodad is not told.
+
+        One that is only to :meth:`check` (not ``serves``) leaves the folder to the router that may serve from there.
 
         Raises:
             SodaError: the file is not right, another router serves, the port is taken, HAProxy is missing.
@@ -68,10 +76,10 @@ class Router:
         self._text, self.service = load_service(file)
         self._folder = ServiceFolder(file, self.service)
         self._folder.prepare()
-        if not self._folder.lock():
+        if serves and not self._folder.lock():
             say(f"{self._folder.path}: this file system has no locks; start one router of this service only")
-        self._port = ReservedPort.reserve(listen, self._folder.chosen_port())
-        if not listen.port:
+        self._port = ReservedPort.reserve(listen, self._folder.chosen_port() if serves else 0)
+        if serves and not listen.port:
             self._folder.keep_port(self._port.address.port)
         self.endpoint = self._port.address.endpoint
         self._log = QueryLog(self.service.target_ms)
@@ -82,7 +90,7 @@ class Router:
         self._drains = DrainRequests(self._folder, say)
         self._told: tuple[str, ...] = ()
         self._interval_s = time.monotonic()
-        self.views: tuple[InstanceView, ...] = ()
+        self.views: tuple[RoutedInstance, ...] = ()
         self.stop = threading.Event()
         """Ask it to end."""
         self.reread = threading.Event()
@@ -156,7 +164,7 @@ class Router:
         except (OSError, FolderError) as error:  # the instances go on as they were last seen
             self._tell((f"{self._folder.path} cannot be read, the instances that were there are kept: {error}",))
             return
-        self._heartbeats.look(self._content.instances, time.monotonic(), time.time())
+        self._heartbeats.observe(self._content.instances, time.monotonic(), time.time())
         self._hosts.forget_all_but({instance.host for instance in self._content.instances.values()})
         self._tell(problems)
 

@@ -15,6 +15,8 @@ from slurm_soda.services.router.haproxy_config import BACKEND, FRONTEND
 TIMEOUT_S = 5.0
 LONGEST_ANSWER = 8 << 20
 
+_RUNNING = "2"
+"""In the column ``srv_op_state`` (management guide, 9.3, ``show servers state``)."""
 _HEALTHY = ("L4OK", "L6OK", "L7OK", "L7OKC")
 
 
@@ -121,6 +123,17 @@ def parse_stats(text: str) -> HaproxyStats:
         elif row["pxname"] == BACKEND:
             servers[row["svname"]] = _server(row)
     return HaproxyStats(requests, queued, servers)
+
+
+def healthy_servers(state: str) -> str:
+    """Of the answer to ``show servers state`` the servers that are up.
+
+    One that was down and leaves the configuration's ``disabled`` by such a file counts as up until its first check. Left
+    out, it stays disabled, and is set as a new one is.
+    """
+    lines = state.splitlines()
+    kept = [line for line in lines[2:] if (words := line.split()) and len(words) > 5 and words[5] == _RUNNING]
+    return "\n".join([*lines[:2], *kept, ""])
 
 
 def _server(row: dict[str, str]) -> ServerStats:

@@ -69,7 +69,12 @@ class ServiceFolder:
             FolderError: it cannot be made, or is not this user's alone.
         """
         try:
-            (self.path / INSTANCES).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for each in (
+                self.path,
+                self.path / INSTANCES,
+            ):  # whatever the umask: where others may write nothing is read
+                each.mkdir(mode=0o700, exist_ok=True)
             with self._opened():
                 pass
         except OSError as error:

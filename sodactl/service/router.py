@@ -66,7 +66,7 @@ def router(site: SiteAccess, *, as_json: bool, file: Path, listen: str, urls: tu
     """  # noqa: D301 - click reads the control character
     address = ListenAddress.parse(listen)
     reports = SodadReports(lambda: _find_controllers(site, urls), site.context.munge, _say)
-    served = Router(file, address, None if once else reports, _say)
+    served = Router(file, address, None if once else reports, _say, serves=not once)
     try:
         if once:
             served.check()

@@ -31,7 +31,7 @@ class ServiceSourceError(SodaError):
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceView:
+class ServiceInstanceView:
     """One instance, as its router last saw it."""
 
     job_id: int
@@ -71,7 +71,7 @@ class ServiceView:
     """Tasks by device."""
     reason: str
     reported_at_s: float
-    instances: list[InstanceView]
+    instances: list[ServiceInstanceView]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.services.load.arrivals import even_times
+from slurm_soda.services.load.open_loop import run_load
 from slurm_soda.wire.services.service_file import read_service_file
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serving"
@@ -173,6 +175,37 @@ def test_an_own_function_is_served(serve_program: Callable[..., Served]) -> None
     assert served.ask("/predict", b'"three small words"') == (200, {"output": 3})
     assert served.ask("/predict", b"[1]")[0] == 500
     assert served.ask("/predict", b"no JSON")[0] == 400
+
+
+def test_what_an_instance_took_under_load_it_answers_before_it_ends(tmp_path: Path) -> None:
+    """A hundred queries a second; SIGTERM in their midst. Whoever comes later finds nobody, and goes elsewhere."""
+    command = (
+        f"exec {sys.executable} {FOLDER}/serve.py --model mlp --width 64 --batch 16 --window-ms 30 --port {{port}}"
+    )
+    argv = [sys.executable, "-m", "slurm_soda.services.slurm_soda_serve", "--service", "mlp", "--folder", str(tmp_path)]
+    argv += ["--device", "cpu", "--host", "n1", "--job-id", "7", "--notice-s", "0.2", "--", command]
+    instance = subprocess.Popen(argv)
+    file = tmp_path / "mlp" / "instances" / "n1.7.json"
+    try:
+        wait_for(lambda: file.exists() and json.loads(file.read_text())["state"] == "ready")
+        url = f"http://127.0.0.1:{json.loads(file.read_text())['port']}/predict"
+        body = np.zeros(784, np.float32).tobytes()
+        with ThreadPoolExecutor() as pool:
+            load = pool.submit(
+                run_load, url, even_times(100.0, 4.0), body=body, content_type="application/octet-stream"
+            )
+            time.sleep(1.0)
+            instance.terminate()
+            queries = load.result()
+        assert instance.wait(PATIENCE_S) == 0
+    finally:
+        instance.kill()
+        instance.wait()
+    answered = [query for query in queries if not query.error]
+    assert len(queries) == 400
+    assert answered
+    assert {query.error for query in queries} - {""} <= {"refused", "reset"}  # of connections, not of queries
+    assert not file.exists()
 
 
 def test_its_service_file_is_one_and_its_query_is_an_image() -> None:

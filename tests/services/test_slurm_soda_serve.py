@@ -220,6 +220,22 @@ def test_a_requeued_job_does_not_drain_for_the_request_to_its_last_run(
     assert not (instances / "n1.42.drain").exists()
 
 
+def test_a_folder_that_is_away_for_a_while_ends_no_service(
+    tmp_path: Path, server: str, start: Callable[..., StartedInstance]
+) -> None:
+    instance = start(server)
+    ready = instance.wait_for("ready")
+    (tmp_path / "services").rename(tmp_path / "away")
+    told = ""
+    assert instance.process.stderr is not None
+    while "cannot be written" not in told:
+        told = instance.process.stderr.readline()
+    assert get(ready.port, "/health") == b"answered"
+    (tmp_path / "away").rename(tmp_path / "services")
+    later = wait_for(lambda: (now := instance.read()) and now.heartbeat_s > ready.heartbeat_s and now)
+    assert (later.state, later.port) == ("ready", ready.port)
+
+
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(start: Callable[..., StartedInstance]) -> None:
     instance = start("trap '' TERM; sleep 600 & wait; wait # {port}", "--grace-s", "0.5")
     instance.wait_for("starting")

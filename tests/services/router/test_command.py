@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.services.router.router import load_service
+from slurm_soda.services.router.service_folder import ServiceFolder
 from slurm_soda.sodactl.main import main
 from tests.services.router.conftest import SERVICE, Site, wait_until
 from tests.services.router.load import ask
@@ -88,6 +90,11 @@ def test_once_and_endpoints(site: Site, capsys: pytest.CaptureFixture[str]) -> N
     assert (status, "2 instances; HAProxy accepts" in out) == (0, True)
     status, out, _ = run(capsys, "endpoints", str(site.file), "--json")
     assert (status, [one["job_id"] for one in json.loads(out)["endpoints"]]) == (0, [1])
+    folder = ServiceFolder(site.file, load_service(site.file)[1])
+    assert folder.lock()  # as while a router serves
+    status, out, _ = run(capsys, "router", str(site.file), "--once")
+    assert (status, "2 instances; HAProxy accepts" in out, folder.chosen_port()) == (0, True, 0)
+    folder.unlock()
     site.backends.set(1, state="failed")
     status, out, _ = run(capsys, "endpoints", str(site.file))
     assert (status, "no instance of resnet answers" in out) == (1, True)

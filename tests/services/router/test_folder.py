@@ -44,6 +44,17 @@ def test_an_own_file_is_believed(folder: ServiceFolder) -> None:
     assert folder.read().instances == {"n1.7": GOOD}
 
 
+def test_it_is_made_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        made = ServiceFolder(tmp_path / "resnet.toml", read_service_file(SERVICE, "service"))
+        made.prepare()
+    finally:
+        os.umask(before)
+    assert made.path.stat().st_mode & 0o077 == (made.path / "instances").stat().st_mode & 0o077 == 0
+    assert made.read().instances == {}
+
+
 @pytest.mark.parametrize("forge", ["link", "other owner", "fifo", "garbage", "huge", "directory", "another's", "port"])
 def test_a_forged_file_is_not(folder: ServiceFolder, tmp_path: Path, forge: str) -> None:
     """It is named, and the others are read."""
@@ -105,20 +116,20 @@ def test_heartbeats_count_by_the_routers_clock() -> None:
     """A node's clock may be hours off: what counts is that its file changes."""
     beats = Heartbeats()
     off = {"a": replace(GOOD, heartbeat_s=5.0), "b": replace(GOOD, heartbeat_s=10_000.0)}
-    beats.look(off, 100.0, 10_000.0)
+    beats.observe(off, 100.0, 10_000.0)
     assert (beats.silent("a", 100.0), beats.silent("b", 100.0), beats.silent("c", 100.0)) == (True, False, True)
-    beats.look({**off, "a": replace(GOOD, heartbeat_s=7.0)}, 102.0, 10_002.0)
+    beats.observe({**off, "a": replace(GOOD, heartbeat_s=7.0)}, 102.0, 10_002.0)
     assert not beats.silent("a", 102.0)
     for at_s in (104.0, 106.0, 108.0, 110.0):
-        beats.look({**off, "a": replace(GOOD, heartbeat_s=at_s)}, at_s, 10_000.0 + at_s - 100)
+        beats.observe({**off, "a": replace(GOOD, heartbeat_s=at_s)}, at_s, 10_000.0 + at_s - 100)
     assert (beats.silent("a", 111.0), beats.silent("b", 111.0)) == (False, True)
 
 
 def test_nobody_grew_silent_while_the_router_could_not_look() -> None:
     """Its file system hung for a minute."""
     beats = Heartbeats()
-    beats.look({"a": replace(GOOD, heartbeat_s=1.0)}, 0.0, 1.0)
-    beats.look({"a": replace(GOOD, heartbeat_s=1.0)}, 60.0, 61.0)
+    beats.observe({"a": replace(GOOD, heartbeat_s=1.0)}, 0.0, 1.0)
+    beats.observe({"a": replace(GOOD, heartbeat_s=1.0)}, 60.0, 61.0)
     assert not beats.silent("a", 60.0)
     assert beats.silent("a", 60.0 + SILENT_S)
 

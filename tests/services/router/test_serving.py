@@ -20,6 +20,14 @@ def test_queries_go_to_all_that_are_ready(site: Site) -> None:
     assert site.asked(20) == {"1", "2"}
 
 
+def test_a_large_query_goes_through(site: Site) -> None:
+    """Also one that is too large to be kept for a second try."""
+    site.backends.add(1)
+    site.start()
+    site.wait_serving(1)
+    assert ask(site.endpoint, body=b"x" * 3_000_000) == (200, "1")
+
+
 def test_an_instance_that_lies_about_its_health_gets_nothing(site: Site) -> None:
     """HAProxy's own check decides, and sodad is told why."""
     site.backends.add(1)
@@ -87,8 +95,9 @@ def _status(site: Site) -> int:
 
 
 def test_a_new_file_is_taken_without_losing_queries(site: Site) -> None:
-    """SIGHUP: another health path needs a reload; the instances stay as they were."""
+    """SIGHUP: another health path needs a reload; the instances stay as they were, and one that is not well gets nothing."""
     site.backends.add(1)
+    liar = site.backends.add(2, healthy=False)
     router = site.start()
     site.wait_serving(1)
     with Load(site.endpoint, 100) as load:
@@ -98,7 +107,7 @@ def test_a_new_file_is_taken_without_losing_queries(site: Site) -> None:
             router.reread.set()
             wait_until(lambda path=path: router.service.health == path, "read again")
             load.results[200] -= 20
-    assert set(load.results) == {200}
+    assert (set(load.results), liar.answered) == ({200}, 0)
     assert router.service.target_ms == 150
 
 

@@ -21,7 +21,7 @@ first.
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceView:
+class RoutedInstance:
     """One instance."""
 
     stem: str
@@ -87,10 +87,10 @@ class InstanceView:
 
 def look_at(
     content: FolderContent, heartbeats: Heartbeats, haproxy: HaproxyControl, stats: HaproxyStats, now_s: float
-) -> tuple[InstanceView, ...]:
+) -> tuple[RoutedInstance, ...]:
     """All instances, by the names of their files."""
     return tuple(
-        InstanceView(
+        RoutedInstance(
             stem=stem,
             instance=instance,
             silent=heartbeats.silent(stem, now_s),
