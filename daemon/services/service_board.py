@@ -6,6 +6,7 @@ what the last cycle decided, so no router ever waits for one.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,8 +27,9 @@ FORGOTTEN_AFTER_S = 7 * 86_400.0
 """A service without tasks that nobody reported for so long is forgotten."""
 WRITTEN_EVERY_S = 10.0
 """A report that says nothing new of a service itself is written into the store so often at most."""
-_LOAD_CHANGE_RATIO = 0.2
-"""A load that changed by so much since the last cycle is worth a new one."""
+_RISE_RATIO = 0.2
+"""A load that rose by so much since the last cycle, and by more than chance makes of a second, is worth a new one. A load
+that fell can wait."""
 
 
 class ReportRefusedError(SodaError):
@@ -244,5 +246,5 @@ def _worth_a_cycle(decided_on: tuple[object, float] | None, service: KnownServic
     if decided_on is None:
         return True
     states, load_qps = decided_on
-    change = abs(service.report.load_qps - load_qps)
-    return states != _states(service.report) or change > max(_LOAD_CHANGE_RATIO * load_qps, 1.0)
+    rise = service.report.load_qps - load_qps
+    return states != _states(service.report) or rise > max(_RISE_RATIO * load_qps, 3.0 * math.sqrt(load_qps), 1.0)

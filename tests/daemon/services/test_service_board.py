@@ -32,9 +32,9 @@ def board() -> ServiceBoard:
     ("change", "wakes"),
     [
         ({}, False),
-        ({"load_qps": 11.0}, False),
-        ({"load_qps": 13.0}, True),
-        ({"load_qps": 7.0}, True),
+        ({"load_qps": 19.0}, False),
+        ({"load_qps": 20.0}, True),
+        ({"load_qps": 1.0}, False),
         ({"instances": [(7, "cpu", "draining")]}, True),
         ({"instances": [(7, "cpu", "ready"), (8, "cpu", "starting")]}, True),
         ({"instances": []}, True),
