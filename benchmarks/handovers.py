@@ -88,15 +88,16 @@ def burst(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
 def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float]) -> list[float]:
     """After each event, the time from which p99 was within the target until the next one; a failure counts as late.
 
-    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already.
+    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already. A query that was in flight
+    at an event is one of those after it.
     """
     found = []
     for at_s, next_s in zip(events_s, [*events_s[1:], math.inf], strict=True):
         windows: dict[int, list[float]] = {}
         for query in queries:
-            if at_s <= query.planned_s < next_s:
+            if at_s <= query.planned_s + query.latency_s < next_s:
                 latency_ms = math.inf if query.error else 1000 * query.latency_s
-                windows.setdefault(int((query.planned_s - at_s) / WINDOW_S), []).append(latency_ms)
+                windows.setdefault(int(max(0.0, query.planned_s - at_s) / WINDOW_S), []).append(latency_ms)
         late = [at for at, here in windows.items() if percentile(here, 0.99) > TARGET_MS]
         found.append((max(late) + 1) * WINDOW_S if late else 0.0)
     return found

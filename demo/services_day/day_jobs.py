@@ -1,7 +1,7 @@
 """The training jobs of the day: more than eight GPUs can take at once, from the first minute on.
 
-Half of them ask for all GPUs of a node, as trainings of large models do: an idle service on one GPU of a node keeps each of
-these from that node. All can save their state, and consent to being requeued, so that they can give way to the service.
+A fifth of them ask for all GPUs of a node: a service on one GPU of a node keeps these from that node. All can save their
+state, and consent to being requeued, so that they can give way to the service.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from slurm_soda.demo.job_mix.mix_jobs import MODELS, USERS
 from slurm_soda.demo.services_day.day_settings import CLUSTER_GPUS, GPUS_PER_NODE
 
-GPU_SHARES = {1: 0.3, 2: 0.2, GPUS_PER_NODE: 0.5}
-SHORTEST_PART, LONGEST_PART = 1 / 40, 1 / 8
+GPU_SHARES = {1: 0.45, 2: 0.35, GPUS_PER_NODE: 0.2}
+SHORTEST_PART, LONGEST_PART = 1 / 30, 1 / 6
 """Run times, as parts of the day: spread evenly in their logarithm."""
-OFFERED = 0.9
+OFFERED = 0.85
 """GPU time that the jobs of a day take, as a part of what there is; they come in its first :data:`ARRIVE_WITHIN`."""
 ARRIVE_WITHIN = 0.8
 TIME_SCALE = 20.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.container_commands import ContainerCommandResult
 from slurm_soda.containers.images import find_checkout
 from slurm_soda.demo import accounting, cluster_runs
@@ -141,7 +142,7 @@ def _run_phase(
     cluster: ContainerCluster, phase: DemoPhase, settings: DaySettings, jobs: tuple[DayJob, ...], watch: DemoObserver
 ) -> DayPhaseResult:
     watch.say(f"{phase}: starting sodad, the service and its router")
-    cluster.stop_daemon()
+    _stop_sodad(cluster)
     cluster.start_daemon(daemon_configuration(settings.day_s, places=phase == "placed"))
     cluster.wait_until(lambda: cluster_runs.read_status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
     _put(cluster, SERVICE_FILE, service_file(cores=phase == "placed"))
@@ -167,6 +168,13 @@ def _run_phase(
     for line in cluster_runs.daemon_problems(cluster_runs.read_status(cluster)):
         watch.say(f"{phase}: {line}")
     return DayPhaseResult(queries, read_service_runs(said, load.began_s, settings.day_s), records, measured)
+
+
+def _stop_sodad(cluster: ContainerCluster) -> None:
+    """A machine that has much to do may need longer for sodad's end than ``stop`` waits."""
+    with suppress(ClusterError):
+        cluster.stop_daemon()
+    cluster.wait_until(lambda: not cluster.alive("sodad"), "sodad has ended")
 
 
 class _Load:

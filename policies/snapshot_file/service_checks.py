@@ -48,8 +48,8 @@ def check_services(snapshot: ClusterSnapshot) -> None:
         _check_range(name, getattr(table, name), 0, _MOST)
     for name in ("low_since_s", "since_s"):
         _check_range(name, getattr(table, name), -_MOST, _MOST)
-    codes = (("service", count), ("device", len(Device)), ("state", len(InstanceState)))
-    codes += (("task_service", count), ("task_device", len(Device)))
+    codes = [("service", count), ("device", len(Device)), ("state", len(InstanceState))]
+    codes += [("task_service", count), ("task_device", len(Device))]
     for name, names in codes:
         _check_range(name, getattr(table, name), 0, names - 1)
     for name in ("job_id", "task_id"):

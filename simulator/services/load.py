@@ -47,6 +47,11 @@ class LoadCurve:
         return np.asarray(self.qps[:, steps].max(axis=1))
 
     @property
+    def period_s(self) -> float:
+        """After so long it starts over."""
+        return self.qps.shape[1] * self.step_s
+
+    @property
     def peak_qps(self) -> FloatColumn:
         """The largest load of each service."""
         return np.asarray(self.qps.max(axis=1))

@@ -66,27 +66,36 @@ class ServingDecider:
         self._waits: list[ServiceTask] = []
         """Tasks that shall run and have no place yet."""
         self._again_s = INFINITY
-        self._begun = False
+        self._begun = self._closed = False
+        self._to_come, self._running = jobs, 0
+        """Jobs that were not submitted yet, and those that run."""
+        self._moved, self._moved_s = True, 0.0
+        """Something happened to a job since the last decision, and when it last did."""
+        self._patience_s = self._load.period_s + rules.settings.cool_down_s + rules.start_s
         self.hand_overs, self.gave_way = 0, 0
 
     def submit(self, job: SessionJob) -> None:
         if job.job_id <= len(self._tasks):
             self._tasks[job.job_id - 1].job = job
             return
+        self._to_come, self._moved = self._to_come - 1, True
         self._inner.submit(job)
         self._view.submit(job)
 
     def end(self, job: SessionJob) -> None:
-        self._jobs_left -= 1
+        self._jobs_left, self._running, self._moved = self._jobs_left - 1, self._running - 1, True
         self._inner.end(job)
         self._view.end(job)
 
     def started(self, job: SessionJob) -> None:
+        if job.job_id > len(self._tasks):
+            self._running, self._moved = self._running + 1, True
         self._inner.started(job)
         self._view.started(job)
 
     def stopped(self, job: SessionJob) -> None:
         if job.job_id > len(self._tasks):
+            self._running, self._moved = self._running - 1, True
             self._inner.stopped(job)
             self._view.stopped(job)
             return
@@ -113,11 +122,20 @@ class ServingDecider:
         self._view.changed(job, before)
 
     def next_event_s(self) -> float:
-        return min(self._again_s, self._inner.next_event_s(), self._next_step_s if self._jobs_left else INFINITY)
+        step_s = self._next_step_s if self._jobs_left and not self._is_stuck() else INFINITY
+        return min(self._again_s, self._inner.next_event_s(), step_s)
+
+    def _is_stuck(self) -> bool:
+        """Whether the jobs that are left found no room while the load went through all that it ever is."""
+        return not self._to_come and not self._running and self._next_step_s > self._moved_s + self._patience_s
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         self._again_s = INFINITY
+        if self._moved:
+            self._moved, self._moved_s = False, now_s
         leaves: list[SessionJob] = []
+        if not self._jobs_left:
+            return self._close(now_s), []
         if now_s >= self._next_step_s:
             leaves = self._step(now_s)
         starts = self._starts(now_s) if self._waits else []
@@ -126,10 +144,18 @@ class ServingDecider:
         self._again_s = now_s  # the policy is asked once all this has happened
         return leaves, starts
 
-    def finish(self, now_s: float) -> ServicesRecord:
-        """What was found until a time."""
-        self._count(now_s)
+    def record(self) -> ServicesRecord:
+        """What was found."""
         return self._ledger.record(self.hand_overs, self.gave_way)
+
+    def _close(self, now_s: float) -> list[SessionJob]:
+        """The last job has ended, and with it what is looked at: all instances leave."""
+        self._count(now_s)
+        self._waits, self._closed = [], True
+        leaves = [task for task in self._tasks if task.state not in (None, InstanceState.DRAINING)]
+        for task in leaves:
+            task.state = InstanceState.DRAINING
+        return [task.job for task in leaves if task.job is not None]
 
     def _step(self, now_s: float) -> list[SessionJob]:
         """Load or instances have changed: who leaves; :attr:`_waits` are those who shall start."""
@@ -238,7 +264,9 @@ class ServingDecider:
             adopt(preempts, starts)
 
     def _count(self, now_s: float) -> None:
-        """Note what was until now."""
+        """Note what was until now; after the last job nothing more."""
+        if self._closed:
+            return
         services = len(self._rules.services.services)
         ready, held = np.zeros((services, 2), dtype=np.int64), np.zeros((services, 2), dtype=np.int64)
         cores = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,27 +55,28 @@ class ServedWorkload:
         self, policy: Policy, *, costs: Costs | None = None, agents: RuntimeEffects | None = None, **options: Any
     ) -> SimulationOutcome:
         """As :func:`~slurm_soda.simulator.engine.run.simulate`; the outcome is the jobs', with a record of services."""
-        placers: dict[str, Callable[[], Placer]] = {
-            PEAK: lambda: PeakPlacer(self.rules), PACKED: lambda: PackedPlacer(self.rules)
-        }  # fmt: skip
-        placer = placers.get(self.rules.mode, lambda: StagePlacer(self.rules, len(self.cluster)))()
-        ledger = ServiceLedger(self.rules, self.workload.origin_s)
-        at_once = not (costs or Costs()).checkpoint_s
-        found: list[ServingDecider] = []
+        return _of_jobs(self.simulate_all(policy, costs=costs, agents=agents, **options), len(self.tasks))
+
+    def simulate_all(
+        self, policy: Policy, *, costs: Costs | None = None, agents: RuntimeEffects | None = None, **options: Any
+    ) -> SimulationOutcome:
+        """The same with the tasks among the jobs."""
+        ledger, found = ServiceLedger(self.rules, self.workload.origin_s), list[ServingDecider]()
+        jobs, at_once = len(self.workload) - len(self.tasks), not (costs or Costs()).checkpoint_s
 
         def around(inner: Decider) -> Decider:
             view = ClusterView(policy, self.workload, self.cluster, at_once=at_once)
-            jobs = len(self.workload) - len(self.tasks)
-            found.append(
-                ServingDecider(inner, view, self.tasks, rules=self.rules, placer=placer, ledger=ledger, jobs=jobs)
-            )
+            known: dict[str, Any] = {"rules": self.rules, "placer": self._placer(), "ledger": ledger, "jobs": jobs}
+            found.append(ServingDecider(inner, view, self.tasks, **known))
             return found[0]
 
         outcome = simulate(self.workload, self.cluster, policy, agents=agents, costs=costs, around=around, **options)
-        ends_s = outcome.end_s[len(self.tasks) :]
-        last_s = float(np.nanmax(ends_s, initial=-np.inf)) if len(ends_s) else -np.inf
-        record = found[0].finish(last_s) if np.isfinite(last_s) else found[0].finish(float("nan"))
-        return replace(_of_jobs(outcome, len(self.tasks)), services=record)
+        return replace(outcome, services=found[0].record())
+
+    def _placer(self) -> Placer:
+        if self.rules.mode == PEAK:
+            return PeakPlacer(self.rules)
+        return PackedPlacer(self.rules) if self.rules.mode == PACKED else StagePlacer(self.rules, len(self.cluster))
 
 
 def _of_jobs(outcome: SimulationOutcome, tasks: int) -> SimulationOutcome:
