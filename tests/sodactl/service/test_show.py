@@ -21,7 +21,7 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.services.known_service import InstanceStatus, ServiceKey, ServiceStatus
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.store.services import add_minutes
 from slurm_soda.sodactl.live import sodad_http
 from slurm_soda.sodactl.service.service_names import SERVICE_NAME
@@ -86,7 +86,7 @@ def decide(board: ServiceBoard, **status: Any) -> None:
 def day(soda: Bench, *minutes: tuple[float, float, float, int, int]) -> None:
     """What the store has of alice's service: seconds ago, load, p99, instances on CPU cores and on GPUs."""
     rows = [
-        ServiceMinute("alice", "chat", NOW_S - ago_s, 2, 2 * load, load, p99, cpu=cpu, gpu=gpu)
+        LoadMinute("alice", "chat", NOW_S - ago_s, 2, 2 * load, load, p99, cpu=cpu, gpu=gpu)
         for ago_s, load, p99, cpu, gpu in minutes
     ]
     with soda.store.write() as session:
