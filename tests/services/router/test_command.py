@@ -83,6 +83,7 @@ def test_once_and_endpoints(site: Site, capsys: pytest.CaptureFixture[str]) -> N
     """What would be served, and what another router could be told."""
     site.backends.add(1)
     site.backends.add(2, healthy=False)
+    site.start()  # which a look does not disturb
     status, out, _ = run(capsys, "router", str(site.file), "--once", "--json")
     instances = {one["job_id"]: one["state"] for one in json.loads(out)["instances"]}
     assert (status, instances) == (0, {1: "ready", 2: "ready"})
