@@ -240,8 +240,8 @@ def _claims(results: Results) -> list[SummaryClaim]:
         SummaryClaim(
             min(gains) >= LEAST_GAIN,
             f"SODA's services: its placement raises GPU utilisation by {100 * fmean(gains):.1f} points over CODA, which"
-            f" holds GPUs for their peaks ({100 * min(gains):.1f} at least over {seeds}; the paper's 5.6, of which it explains"
-            " 3.1).",
+            f" holds GPUs for their peaks ({100 * min(gains):.1f} at least over {seeds}; the paper's 5.6, of which it"
+            " explains 3.1).",
         ),
         SummaryClaim(
             missed == 0.0,
