@@ -166,8 +166,8 @@ class PlanExecutor:
             return
         context, preemption_step_of = self._context, result.preemption_step_of
         with watch("act.send"):
-            for service_step in result.service_steps:
-                state.services.note_sent(service_step)
+            for each in result.service_steps:
+                state.services.note_sent(each)
             outcomes = send_recorded_changes(context.client, recorded, partial(context.lease.check, still_wanted))
             for outcome, (_, change) in zip(outcomes, recorded, strict=True):
                 result.outcomes.append(outcome)

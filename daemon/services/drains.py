@@ -63,6 +63,8 @@ class SeenInstance:
     steady_s: float
     acts: bool
     """sodad enforces."""
+    replaceable: bool = False
+    """Another instance starts, or may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,17 @@ def decide_drain(drain: Drain, seen: SeenInstance) -> DrainDecision:
         return DrainDecision(drain.phase)
     if job.state not in RUNNING_STATES:
         return DrainDecision("over", "it left" if job.state == "PENDING" else f"its job ended: {job.state}")
+    return _running(drain, seen)
+
+
+def _running(drain: Drain, seen: SeenInstance) -> DrainDecision:
     if not seen.acts:
         return DrainDecision("over", "it stays: sodad does not enforce now")
     state = "" if seen.reported is None else seen.reported.state
-    if not drain.by_owner and state == "ready" and seen.others_ready < min(seen.least, 1):
-        return DrainDecision("over", "it stays: no other instance answers")
+    if state in ("", "ready") and seen.others_ready < min(seen.least, 1):  # its router keeps it serving too
+        if not drain.by_owner:
+            return DrainDecision("over", "it stays: no other instance answers")
+        if seen.replaceable:
+            return DrainDecision(drain.phase)
     done = seen.reported is not None and (state == "failed" or (state == "draining" and not seen.reported.queries))
     return DrainDecision(drain.phase, requeue=done or seen.steady_s >= drain.deadline_s)

@@ -13,7 +13,7 @@ from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_table import NO_TASKS, instance_state, reported_instances
 from slurm_soda.daemon.services.service_tasks import ServiceTasks
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
-from slurm_soda.policies.services.service import InstanceState
+from slurm_soda.policies.services.service import Device, InstanceState
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import JobChange, drained_change
 
@@ -84,6 +84,7 @@ class OpenDrains:
                 least=0 if service is None else service.limits.least,
                 steady_s=seen.at.steady_s,
                 acts=acts,
+                replaceable=self._is_replaceable(drain.key, seen),
             )
             decision = decide_drain(drain, instance)
             if decision.phase != drain.phase:
@@ -114,6 +115,11 @@ class OpenDrains:
             if read is not None and read.pk == known.pk:
                 read.deadline_s, read.asked_steady_s = known.deadline_s, known.asked_steady_s
                 read.failures, read.retry_s = known.failures, known.retry_s
+
+    def _is_replaceable(self, key: ServiceKey, seen: SeenServices) -> bool:
+        own = seen.tasks.get(key, NO_TASKS)
+        stays = any(job.job_id not in self.by_job for job in own.running)
+        return stays or any(own.count_waiting(device) for device in Device)
 
     def _count_ready(self, key: ServiceKey, seen: SeenServices) -> int:
         service = seen.known.get(key)

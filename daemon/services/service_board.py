@@ -6,6 +6,7 @@ what the last cycle decided, so no router ever waits for one.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,8 +25,11 @@ RIVAL_FOR_S = 10.0
 """A report from another endpoint counts as a second router's for so long after the one before."""
 FORGOTTEN_AFTER_S = 7 * 86_400.0
 """A service without tasks that nobody reported for so long is forgotten."""
-_LOAD_CHANGE_RATIO = 0.2
-"""A load that changed by so much since the last cycle is worth a new one."""
+WRITTEN_EVERY_S = 10.0
+"""A report that says nothing new of a service itself is written into the store so often at most."""
+_RISE_RATIO = 0.2
+"""A load that rose by so much since the last cycle, and by more than chance makes of a second, is worth a new one. A load
+that fell can wait."""
 
 
 class ReportRefusedError(SodaError):
@@ -48,7 +52,8 @@ class ServiceBoard:
     """What the last cycle saw of each; replaced as a whole."""
     loads: MinuteLoads = field(default_factory=MinuteLoads)
     _known: dict[ServiceKey, KnownService] = field(default_factory=dict)
-    _changed: set[ServiceKey] = field(default_factory=set)
+    _stored: dict[ServiceKey, KnownService] = field(default_factory=dict)
+    """As the store has them."""
     _answers: Mapping[ServiceKey, RouterAnswer] = field(default_factory=dict)
     _decided_on: dict[ServiceKey, tuple[object, float]] = field(default_factory=dict)
     """States of instances, and load, by which the last cycle decided."""
@@ -74,7 +79,6 @@ class ServiceBoard:
             self._check_limits(key, before, at)
             service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s))
             self._known[key] = service
-            self._changed.add(key)
             self.loads.add(key, report, at.now_s)
             answer = self._answers.get(key, RouterAnswer(reason="sodad has not decided yet"))
             worth = _worth_a_cycle(self._decided_on.get(key), service)
@@ -94,7 +98,6 @@ class ServiceBoard:
                 raise ReportRefusedError(f"least is {least}, and most {most}; most must not be smaller", 422)
             limits = ReplicaLimits(least, most)
             self._known[key] = replace(service, scaled=limits, scaled_from=service.file.replicas)
-            self._changed.add(key)
         self.wake()
         return limits
 
@@ -141,12 +144,12 @@ class ServiceBoard:
     def changed(self) -> list[KnownService]:
         """Services of which something is not in the store yet; :meth:`saved` once it is."""
         with self._lock:
-            return [self._known[key] for key in sorted(self._changed) if key in self._known]
+            return [one for key, one in sorted(self._known.items()) if _is_to_be_stored(self._stored.get(key), one)]
 
     def saved(self, written: Collection[KnownService]) -> None:
-        """These are in the store as they are here, but for reports that came meanwhile."""
+        """These are in the store; reports that came meanwhile are not."""
         with self._lock:
-            self._changed -= {one.key for one in written if self._known.get(one.key) is one}
+            self._stored |= {one.key: one for one in written}
 
     def finished_minutes(self, now_s: float) -> list[LoadMinute]:
         """Minutes that are over and not in the store yet; :meth:`saved_minutes` once they are."""
@@ -161,6 +164,7 @@ class ServiceBoard:
     def recall(self, services: Collection[KnownService]) -> None:
         """What the store has of services that nobody has reported to this daemon yet."""
         with self._lock:
+            self._stored = {one.key: one for one in services}
             for one in services:
                 self._known.setdefault(one.key, one)
 
@@ -174,7 +178,7 @@ class ServiceBoard:
             ]
             for key in gone:
                 del self._known[key]
-                self._changed.discard(key)
+                self._stored.pop(key, None)
         return gone
 
     def _file(self, owner: str, report: RouterReport) -> ServiceFile:
@@ -224,6 +228,15 @@ def _renewed(before: KnownService | None, now: KnownService) -> KnownService:
     return now
 
 
+def _is_to_be_stored(stored: KnownService | None, now: KnownService) -> bool:
+    if stored is None or (stored.scaled, stored.scaled_from) != (now.scaled, now.scaled_from):
+        return True
+    was, told = stored.report, now.report
+    if (was.service_file, was.profile, was.endpoint) != (told.service_file, told.profile, told.endpoint):
+        return True
+    return not 0 <= now.reported_steady_s - stored.reported_steady_s < WRITTEN_EVERY_S
+
+
 def _states(report: RouterReport) -> object:
     """What of the instances matters for a decision: a draining one that has answered all it had is to be requeued."""
     return frozenset((one.job_id, one.state, one.state == "draining" and one.queries == 0) for one in report.instances)
@@ -233,5 +246,5 @@ def _worth_a_cycle(decided_on: tuple[object, float] | None, service: KnownServic
     if decided_on is None:
         return True
     states, load_qps = decided_on
-    change = abs(service.report.load_qps - load_qps)
-    return states != _states(service.report) or change > max(_LOAD_CHANGE_RATIO * load_qps, 1.0)
+    rise = service.report.load_qps - load_qps
+    return states != _states(service.report) or rise > max(_RISE_RATIO * load_qps, 3.0 * math.sqrt(load_qps), 1.0)

@@ -22,6 +22,8 @@ _STATES = {
     "draining": InstanceState.DRAINING,
     "failed": InstanceState.FAILED,
 }
+CLOCKS_DIFFER_S = 30.0
+"""By so much a node's clock may be behind the controller's."""
 NO_TASKS = ServiceTasks()
 
 
@@ -82,15 +84,15 @@ def build_service_table(
 
 
 def reported_instances(known: KnownService) -> dict[int, ReportedInstance]:
-    """What the router told of each instance."""
-    return {one.job_id: one for one in known.report.instances}
+    """What the router told of each instance; of several files of one job, which ran elsewhere before, by the newest."""
+    return {one.job_id: one for one in sorted(known.report.instances, key=lambda one: one.since_s)}
 
 
 def instance_state(
     job: SlurmJob, reported: ReportedInstance | None, draining: Collection[int]
 ) -> tuple[InstanceState, float]:
     """State of a task that runs, and since when. What was reported of a run before this one does not count."""
-    if reported is None or (reported.since_s < job.start_s and reported.state != "starting"):
+    if reported is None or reported.since_s < job.start_s - CLOCKS_DIFFER_S:
         state, since_s = InstanceState.STARTING, job.start_s
     else:
         state, since_s = _STATES[reported.state], reported.since_s

@@ -70,7 +70,12 @@ def test_slurm_shows_what_became_of_a_change(
     shown = {} if job is None else shown_fields(job, {} if factor is None else {1: factor})
     unsettled = UnsettledChange(9, known_change(1, kind, new, {}, ""), 1000.0, 1900.0, by_daemon=True, restart=2)
     found = resolve_outcome(unsettled, job, shown, NOW_S, may_come=may_come)
-    if may_come and outcome == "void" and job is not None and not (kind in ("order", "lease") and job.state == "RUNNING"):
+    if (
+        may_come
+        and outcome == "void"
+        and job is not None
+        and not (kind in ("order", "lease") and job.state == "RUNNING")
+    ):
         assert found is None, "Slurm may yet take it"
     else:
         assert (found and (found.action_id, found.state)) == (outcome and (9, outcome))

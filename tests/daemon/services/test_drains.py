@@ -42,6 +42,7 @@ RUNS: dict[str, Any] = {"state": "RUNNING", "restarts": 2}
         (RUNS, {"reported": told("draining", 1), "steady_s": 60.0}, LEAVES),
         (RUNS, {"steady_s": 60.0}, LEAVES),
         (RUNS, {"reported": told("ready"), "others_ready": 0}, DrainDecision("over", "it stays: no other instance answers")),
+        (RUNS, {"others_ready": 0, "steady_s": 60.0}, DrainDecision("over", "it stays: no other instance answers")),
         (RUNS, {"reported": told("ready"), "others_ready": 0, "least": 0}, STAYS),
         (RUNS, {"reported": told("draining"), "others_ready": 0}, LEAVES),
         (RUNS, {"acts": False}, DrainDecision("over", "it stays: sodad does not enforce now")),
@@ -61,9 +62,14 @@ def test_each_state(job: dict[str, Any] | None, seen: dict[str, Any], expected: 
     assert decide_drain(drain(), SeenInstance(shown, **(values | seen))) == expected
 
 
-def test_the_owners_own_drain_goes_on_although_no_other_instance_answers() -> None:
-    seen = SeenInstance(record(7, **RUNS), told("ready"), 0, 1, 10.0, acts=True)
-    assert decide_drain(drain(by_owner=True), seen) == STAYS
+@pytest.mark.parametrize(
+    ("steady_s", "replaceable", "leaves"), [(10.0, False, False), (99.0, False, True), (99.0, True, False)]
+)
+def test_the_owners_own_drain_waits_for_another_instance_if_there_can_be_one(
+    steady_s: float, replaceable: bool, leaves: bool
+) -> None:
+    seen = SeenInstance(record(7, **RUNS), told("ready"), 0, 1, steady_s, acts=True, replaceable=replaceable)
+    assert decide_drain(drain(by_owner=True), seen) == (LEAVES if leaves else STAYS)
 
 
 def test_pauses_after_refusals_double_up_to_a_bound() -> None:

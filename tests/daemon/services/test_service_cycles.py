@@ -42,12 +42,15 @@ def test_leases_are_renewed_when_less_than_half_is_left_and_not_before(fresh_sto
     slurm = cluster()
     daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=5.0)
     live(slurm, daemon, router, 5)
-    sent, shortest = slurm.updates, min(begin_times(slurm, GPU))
-    live(slurm, daemon, router, int(shortest - 155))
+    sent = slurm.updates
+    slurm.advance(min(begin_times(slurm, GPU)) - 155.0, step_s=10.0)
+    live(slurm, daemon, router, 2)
     assert slurm.updates == sent
-    live(slurm, daemon, router, 20)
+    live(slurm, daemon, router, 8)
     assert slurm.updates == sent + 2
-    live(slurm, daemon, router, 900)
+    for _ in range(12):
+        slurm.advance(60.0, step_s=10.0)
+        live(slurm, daemon, router, 1)
     assert min(begin_times(slurm, GPU)) > 140.0
     assert (slurm.running(CPU), slurm.running(GPU)) == ([0], [])
 

@@ -55,6 +55,13 @@ def test_instances_are_those_of_slurm_with_the_states_of_the_router() -> None:
 
 def test_what_was_reported_of_an_earlier_run_does_not_count() -> None:
     one = known(instances=[ReportedInstance(7, "cpu", "ready", since_s=NOW_S - 100)])
+    again = known(
+        instances=[
+            ReportedInstance(7, "cpu", "ready", NOW_S - 10, host="n2"),
+            ReportedInstance(7, "cpu", "failed", NOW_S - 500, host="n1"),
+        ]
+    )
+    assert table(again, [running(7)]).state.tolist() == [InstanceState.READY]
     assert table(one, [running(7)]).state.tolist() == [InstanceState.STARTING]
 
 
