@@ -22,6 +22,8 @@ from benchmarks.reproduce import (
     preface,
     regret,
     sensitivity,
+    services,
+    services_pictures,
     sharing,
     soda,
     soda_pictures,
@@ -39,7 +41,7 @@ from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.simulator.speed.small_files import read_small_file
 from slurm_soda.slurm_ext.errors import SodaError
 
-MONTHS, TESTBED, SODA = "philly-month", "tiresias480", "soda-month"
+MONTHS, TESTBED, SODA, SERVICES = "philly-month", "tiresias480", "soda-month", "soda-services"
 SODA_CORES = 80 * 28
 
 
@@ -54,6 +56,7 @@ def sections(*, data: bool, pairs: bool = False) -> list[Section]:
         philly.table_5(data=data),
         sensitivity.section(),
         soda.section(),
+        services.section(),
         *([sharing.section(pairs=pairs)] if data else []),
         *([mechanism.section(), regret.section()] if pairs else []),
         parting.section(),
@@ -80,6 +83,7 @@ def draw_all(results: Results, folder: Path) -> None:
     draw(testbeds, f"Tiresias' testbed mix, {len(testbed.SEEDS)} seeds, 15x4, preemption at 62 s", ("jct", "utilisation"),
          folder, TESTBED)  # fmt: skip
     soda_pictures.draw(soda.pictured(results), SODA_CORES, folder, SODA)
+    services_pictures.draw(results, SODA_CORES, folder, SERVICES)
 
 
 def write_sections(names: Sequence[str], data: Path | None, out: Path | None, workers: int | None) -> None:

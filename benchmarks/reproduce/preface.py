@@ -16,6 +16,10 @@ _PICTURES = {
         ("Figures 12, 13 and 18: GPUs active, their utilisation, and cores in use over the month", "soda-month-use"),
         ("Figures 14 and 15: waits of jobs and users, and cores given less cores asked for", "soda-month-waits"),
     ),
+    "SODA, Figures 12, 13 and 16 to 19: inference services": (
+        ("Figures 12, 13 and 18 by hour of the day, with services", "soda-services-hours"),
+        ("Figures 16 and 17: latency by day and night, and GPU utilisation beside ABACUS", "soda-services-latency"),
+    ),
     "Tiresias, Table 5 and Figure 13: a month like Philly's": (
         ("Figure 13: part of the jobs that completed within a time", "philly-month-jct"),
     ),
@@ -115,7 +119,6 @@ def tail() -> list[str]:
             " for the last job of a round, and 1,920 s for new decisions: alone worth 18 % of FIFO (docs/peers.md)",
         ),
         ("Lucid's simulator", "its policies need profiles and share GPUs; its speed stands above"),
-        ("SODA's placement of inference jobs (Figures 16, 17, 19)", "another part of it"),
         (
             "SJF-BSBF, Tables II and III, Figure 4",
             "measured on its hardware; or the mix of 240 jobs, which is not public",

@@ -48,7 +48,8 @@ class HaproxyControl:
         self._process = HaproxyProcess(program, settings, log.add)
         self._slots = ServerSlots(settings.slots)
         self._state, self._state_s = "", 0.0
-        self._answered_s = self._begin_s = 0.0
+        self._silent_since_s: float | None = None
+        self._begin_s = 0.0
         self._pause_s, self._grow_s = FIRST_PAUSE_S, 0.0
         self._begun = False
 
@@ -76,7 +77,7 @@ class HaproxyControl:
             HaproxyError: its very first start failed.
         """
         now_s = time.monotonic()
-        if self._process.runs() and now_s - self._answered_s > SILENT_S:
+        if self._process.runs() and self._silent_since_s is not None and now_s - self._silent_since_s > SILENT_S:
             self._say(f"HAProxy's socket gives no answer for {SILENT_S:g} s; HAProxy is started anew")
             self._process.stop(0.0)
         if self._process.runs() or now_s < self._begin_s:
@@ -89,7 +90,7 @@ class HaproxyControl:
             if not self._begun:
                 raise
             self._say(str(error))
-        self._begun, self._answered_s = True, time.monotonic()
+        self._begun, self._silent_since_s = True, None
         # One that ends at once again and again gets longer pauses.
         self._pause_s = (
             FIRST_PAUSE_S if now_s - self._begin_s > LONGEST_PAUSE_S else min(2 * self._pause_s, LONGEST_PAUSE_S)
@@ -102,10 +103,12 @@ class HaproxyControl:
             return None
         try:
             stats = self._process.worker.stats()
-            now_s = self._answered_s = time.monotonic()
+            self._silent_since_s, now_s = None, time.monotonic()
             if now_s - self._state_s > STATE_EVERY_S:
                 self._state, self._state_s = self._process.state(), now_s
         except HaproxyError:
+            # Counted from the first failure: the router itself may have waited for a file system all the time before.
+            self._silent_since_s = self._silent_since_s or time.monotonic()
             return None
         return stats
 

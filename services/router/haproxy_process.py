@@ -29,7 +29,10 @@ BEGIN_S = 15.0
 """Until a new process must serve."""
 
 STOP_AGAIN_S = 1.0
+NEW_S = 60.0
+"""So long a directory may be without a lock."""
 
+_PREFIX = "soda-router-"
 _PIPE_BYTES = 1 << 20
 _MESSAGES = 40
 _PR_SET_PDEATHSIG = 1
@@ -235,9 +238,24 @@ def private_directory() -> Path:
     for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - a directory of its own is made there
         if len(os.fsencode(parent)) <= 60:
             with suppress(OSError):
-                path = Path(tempfile.mkdtemp(prefix="soda-router-", dir=parent))
+                remove_leftovers(Path(parent))
+                path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
                 # systemd-tmpfiles leaves a directory alone that is locked (tmpfiles.d(5)).
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 fcntl.flock(lock, fcntl.LOCK_SH)
                 return path
     raise HaproxyError("no directory for HAProxy's sockets can be made in TMPDIR, /tmp or /var/tmp; make room there")
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove directories of this user's routers that were killed: those that nobody has locked, and that are not just made."""
+    for path in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                found = os.fstat(descriptor)
+                if found.st_uid == os.geteuid() and found.st_mtime < time.time() - NEW_S:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)

@@ -78,7 +78,8 @@ class Router:
         self._folder.prepare()
         if serves and not self._folder.lock():
             say(f"{self._folder.path}: this file system has no locks; start one router of this service only")
-        self._port = ReservedPort.reserve(listen, self._folder.chosen_port() if serves else 0)
+        wanted = listen if serves else ListenAddress(listen.host, 0)
+        self._port = ReservedPort.reserve(wanted, self._folder.chosen_port() if serves else 0)
         if serves and not listen.port:
             self._folder.keep_port(self._port.address.port)
         self.endpoint = self._port.address.endpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ IMMEDIATE_START_S = 1.0
 MINUTE_S, HOUR_S, TEN_S = 60.0, 3_600.0, 10.0
 """Waits that Section VI-C tells of."""
 _UNKNOWN = float("nan")
+_HOURS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class SodaCurves:
     """99th percentile of each user's waits, restarts included, by the number of its jobs, most first (Figure 14)."""
     more_cores: FloatColumn
     """Cores per GPU that each training job had last, less those asked for (Figure 15b)."""
+    by_hour: FloatColumn
+    """Shape (3, 24): GPUs active, GPUs busy and cores active on average, by hour of the trace's day; NaN: no such hour."""
 
 
 def measure_activity(outcome: SimulationOutcome, cpus: int) -> ClusterActivity:
@@ -136,8 +140,22 @@ def make_soda_curves(outcome: SimulationOutcome, waits_s: FloatColumn) -> SodaCu
         gpu_wait_s=wait_s[gpu],
         cpu_wait_s=wait_s[~gpu],
         user_p99_s=_by_user(work.user, waits_s),
+        by_hour=np.stack([_by_hour(parts, held, edges) for held in (parts.gpus, busy, parts.cpus)]),
         more_cores=((outcome.node_measurements.cpus - work.cpus)[ran] / work.gpus[ran]).astype(np.float64),
     )
+
+
+def _by_hour(parts: UsageIntervals, held: FloatColumn | IntColumn, span_s: tuple[float, float]) -> FloatColumn:
+    """What is held on average in each hour of the day, over the whole hours of a time."""
+    first, last = math.ceil(span_s[0] / HOUR_S), math.floor(span_s[1] / HOUR_S)
+    if last <= first:
+        return np.full(_HOURS, _UNKNOWN)
+    whole_s = (first * HOUR_S, last * HOUR_S)
+    mean = usage_curve_of_intervals(parts.start_s, parts.end_s, held.astype(np.float64), whole_s, last - first).mean
+    hour = np.arange(first, last) % _HOURS
+    counts = np.bincount(hour, minlength=_HOURS)
+    sums = np.bincount(hour, mean, minlength=_HOURS)
+    return np.divide(sums, counts, out=np.full(_HOURS, _UNKNOWN), where=counts > 0)
 
 
 def _by_user(user: IntColumn, waits_s: FloatColumn) -> FloatColumn:

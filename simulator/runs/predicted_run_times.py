@@ -70,10 +70,12 @@ class PolicyWithPredictions:
             self._ended.append((snapshot.now_s + self._delays.learn_s, row))
         while self._ended and self._ended[0][0] <= snapshot.now_s:
             row = self._ended.popleft()[1]
-            self._forecast.ended(self._traits[row], float(self._run_s[row]))
+            if math.isfinite(run_s := float(self._run_s[row])):  # of an instance of a service nothing is learned
+                self._forecast.ended(self._traits[row], run_s)
         self._present = rows
         left_s = snapshot.jobs.remaining_s
-        attained_s = np.maximum(self._run_s[rows] - left_s, 0.0)
+        whole_s = self._run_s[rows]
+        attained_s = np.maximum(np.subtract(whole_s, left_s, out=np.zeros(len(rows)), where=np.isfinite(whole_s)), 0.0)
         told_s = self._remaining_s(rows, attained_s)
         run_times = self._forecast.expected(self._kind[rows], attained_s)
         if (tells := attained_s >= self._delays.progress_s).any():

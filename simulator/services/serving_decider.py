@@ -122,7 +122,9 @@ class ServingDecider:
         self._view.changed(job, before)
 
     def next_event_s(self) -> float:
-        step_s = self._next_step_s if self._jobs_left and not self._is_stuck() else INFINITY
+        if self._closed:
+            return INFINITY
+        step_s = INFINITY if self._is_stuck() else self._next_step_s
         return min(self._again_s, self._inner.next_event_s(), step_s)
 
     def _is_stuck(self) -> bool:

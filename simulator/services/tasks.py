@@ -16,8 +16,8 @@ from slurm_soda.simulator.node.model_core_curves import INFERENCE
 from slurm_soda.simulator.services.service_set import PACKED, PEAK, ServingRules, cores_of
 from slurm_soda.simulator.workload import Workload
 
-POOLED = "pooled services"
-"""Name of what is served where services share GPUs."""
+_TIME_LIMIT_S = 366 * 86_400.0
+"""No limit ends a job here; policies plan with a finite one."""
 
 
 @dataclass(slots=True)
@@ -94,6 +94,7 @@ def with_tasks(
             "label": f"{services[task.service].name}_{task.device.name.lower()}_{number}",
             "submit_s": first_s if np.isfinite(first_s) else 0.0,
             "run_s": np.inf,
+            "time_limit_s": _TIME_LIMIT_S,
             "gpus": int(task.device is Device.GPU),
             "cpus": task.cores,
             "user": services[task.service].owner,

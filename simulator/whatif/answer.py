@@ -93,7 +93,8 @@ def answer_question(
         raise SimulatorError(
             f"nothing that could stand for the present ran: {rig.failed[0]}"
             if not stand_ins
-            else f"some jobs of {site.workload.name} cannot run on {site.cluster.name}; describe the cluster with --cluster"
+            else f"some jobs of {site.workload.name} cannot run on {site.cluster.name}{_beside(question)}; describe"
+            " the cluster with --cluster"
         )
     present = min(able, key=lambda candidate: abs(candidate.avg_jct_s - seen.avg_jct_s))
     tried = _with_tuned(tried, rig.tuned())
@@ -123,6 +124,10 @@ def answer_question(
         members=len(rig.workloads),
         failed=rig.failed,
     )
+
+
+def _beside(question: WhatIfQuestion) -> str:
+    return "" if question.services is None else " beside services that hold what their peaks need"
 
 
 def _with_tuned(tried: Sequence[Candidate], tuned: Candidate | None) -> list[Candidate]:

@@ -18,6 +18,7 @@ from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, Simul
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
 from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.services.service_set import PEAK, PLACED, ServingRules
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.whatif import candidates
@@ -90,6 +91,8 @@ class WhatIfQuestion:
     """Whether jobs tell sodad how far they are."""
     checkpoint_every_s: float = math.inf
     """How much work a job does before it saves its state by itself: the rest is lost when its host ends."""
+    services: ServingRules | None = None
+    """Inference services beside the jobs: now on GPUs for their peaks, always; None: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,10 +243,16 @@ class CandidateRunner:
                 sharing=self._question.sharing if role == "sharing" else None,
                 passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,
+                services=self._serving(role),
             )
             for seed, workload in enumerate(workloads or self.workloads)
         )
         return SimulationBatch(scenarios, tuple(choices))
+
+    def _serving(self, role: CandidateRole) -> ServingRules | None:
+        """Slurm alone knows no load: services hold what their peaks need."""
+        services = self._question.services
+        return None if services is None else replace(services, mode=PEAK if role == "slurm" else PLACED)
 
     def _workers(self, batch: SimulationBatch) -> int:
         """As asked, or one a CPU where it is worth it: backfill looks at every job at every event."""

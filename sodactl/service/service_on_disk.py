@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_soda.services.router.service_folder import PROFILE, ServiceFolder
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import decode_json
@@ -15,9 +16,8 @@ from slurm_soda.wire.services.instance_file import LONGEST_FILE as LONGEST_INSTA
 from slurm_soda.wire.services.service_file import LONGEST_FILE, ServiceFile, read_service_file
 from slurm_soda.wire.services.service_profile import ServiceProfile
 
-PROFILE = "profile.json"
-DEFAULT_FOLDER = "services"
-"""Beside the service file."""
+__all__ = ["PROFILE", "ServiceOnDisk", "read_instances", "read_profile", "read_service"]
+
 LONGEST_PROFILE = 64 * 1024
 MOST_INSTANCE_FILES = 2000
 
@@ -47,8 +47,7 @@ def read_service(path: Path) -> ServiceOnDisk:
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - a link to the file stays one: its folder is what the owner typed
     text = _read(whole, LONGEST_FILE, "a service file (docs/services.md)")
     service = read_service_file(text.decode("utf-8", "replace"), str(path))
-    folder = Path(service.folder or DEFAULT_FOLDER).expanduser()
-    return ServiceOnDisk(whole, service, Path(os.path.normpath(whole.parent / folder)))
+    return ServiceOnDisk(whole, service, ServiceFolder(whole, service).path.parent)
 
 
 def read_profile(found: ServiceOnDisk) -> ServiceProfile | None:

@@ -116,8 +116,11 @@ def cancel(run: CommandRunner, array_job_ids: Sequence[int]) -> None:
 
 
 def _owners_environment() -> Mapping[str, str]:
-    """This user's own: ``sbatch`` hands it to the service's command, as for every other job of the user."""
-    return dict(os.environ)
+    """This user's own: ``sbatch`` hands it to the service's command, as for every other job of the user.
+
+    Without ``SBATCH_WAIT``, with which ``sbatch`` would return when the service ends.
+    """
+    return {name: value for name, value in os.environ.items() if name != "SBATCH_WAIT"}
 
 
 def show_call(submission: Submission) -> str:

@@ -29,6 +29,8 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
+from slurm_soda.sodactl.simulation.inputs.service_options import OPTIONS as SERVICES
+from slurm_soda.sodactl.simulation.inputs.service_options import build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
     add_sharing_options,
@@ -90,6 +92,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
 @add_slurm_options
 @add_sharing_options
+@SERVICES["services"]
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
@@ -98,7 +101,7 @@ def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, tell_progress: bool,
     policies: tuple[str, ...], assignments: tuple[str, ...], jobs: int, passing_limit_s: float,
     can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None,
-    max_gpus_per_user: int | None, sharing: SharingOptionValues, lenient: bool, workers: int | None,
+    max_gpus_per_user: int | None, sharing: SharingOptionValues, services: str | None, lenient: bool, workers: int | None,
     html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
@@ -118,6 +121,7 @@ def whatif(
       sodactl whatif --sacct dump.txt --cluster 32x8 --restart-cost-s 120
       sodactl whatif --sacct dump.txt --policy gandiva --set tiresias-las.min_run_s=600 --html answer.html
       sodactl whatif --sacct dump.txt --policy sjf-bsbf --pair-slowdown 1.5
+      sodactl whatif --sacct dump.txt --services load.csv
       sodactl whatif --sacct dump.txt --json | jq '.recommended'
     """  # noqa: D301 - click reads the control character
     given = _parameters(policies, assignments)
@@ -148,6 +152,7 @@ def whatif(
             slurm,
             tell_progress,
             sharing.checkpoint_every_s,
+            build_serving_rules(services, None, seed),
         )
         found = answer_question(observed, question, progress)
     report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)

@@ -106,6 +106,7 @@ class WhatIfReport:
         yield from self._gain()
         if settings := advice.recommended_settings(self.found):
             yield _ReportSection("For sodad's configuration:", tuple(settings.splitlines()), code=True)
+        yield from self._services()
         yield _ReportSection("What to bear in mind:", self.doubts)
         if self.found.failed:
             yield _ReportSection("Failed, and missing above:", tuple(map(str, self.found.failed)))
@@ -130,6 +131,23 @@ class WhatIfReport:
         }
         yield _ReportSection(title, tuple(_aligned(*make_gain_table(self.found.gain))), code=True, ratios=curves)
 
+    def _services(self) -> Iterator[_ReportSection]:
+        """What services hold now and would hold, and whether they answer."""
+        lines = [
+            f"{name}: {found['gpus_held']:.1f} GPUs (at most {found['gpus_held_most']}), {found['cpu_instances']:.1f}"
+            f" instances on cores; {found['over_target']:,.0f} of {found['queries']:,.0f} queries later than their target,"
+            f" {found['lost']:,.0f} not answered"
+            for name, found in self._served().items()
+        ]
+        if lines:
+            yield _ReportSection("Services hold on average:", tuple(lines))
+
+    def _served(self) -> dict[str, dict[str, Any]]:
+        """Figures of services by candidate: the present and the best; of the first workload."""
+        shown = {self.found.present.label: self.found.present, self.found.best.label: self.found.best}
+        records = {name: one.runs.runs[0].services for name, one in shown.items()}
+        return {name: record.document() for name, record in records.items() if record is not None}
+
     def document(self) -> dict[str, Any]:
         """Everything as plain data."""
         found = self.found
@@ -142,6 +160,7 @@ class WhatIfReport:
             "present_error_ratio": found.error_ratio,
             "policies": [self._candidate(candidate) for candidate in found.others],
             "gain": [line.document() for line in found.gain],
+            "services": self._served(),
             "failed": [{"policy": one.policy, "reason": one.reason} for one in found.failed],
             "twice_the_restart_cost": None if found.dearer is None else self._candidate(found.dearer),
             "worse": {

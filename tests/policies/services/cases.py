@@ -61,6 +61,16 @@ def table(
     )
 
 
+def joined(*tables: ServiceTable) -> ServiceTable:
+    """Several services, none of which has instances, with a name each."""
+    names = [replace(one.services[0], name=f"service{at}") for at, one in enumerate(tables)]
+    columns = {
+        name: np.concatenate([getattr(one, name) for one in tables])
+        for name in ("load_qps", "forecast_qps", "low_since_s", "waiting")
+    }
+    return replace(tables[0], services=tuple(names), **columns)
+
+
 def world(
     services: ServiceTable, jobs: Sequence[dict[str, Any]] = (), nodes: NodeTable | None = None, now_s: float = NOW_S
 ) -> ClusterSnapshot:

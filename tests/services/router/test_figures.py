@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +20,12 @@ def test_a_burst_is_seen_at_once(site: Site) -> None:
     site.wait_serving(1)
     wait_until(lambda: len(site.sodad.reports) >= 2, "reports before")
     assert site.sodad.reports[-1].load_qps == 0
-    quiet = len(site.sodad.reports)
+    quiet, begin_s = len(site.sodad.reports), time.monotonic()
     with Load(site.endpoint, 150) as load:
         wait_until(lambda: len(site.sodad.reports) >= quiet + 4, "four more reports")
         during = site.sodad.reports[quiet : quiet + 4]
-    sent = sum(load.results.values())
-    assert any(report.load_qps > 75 for report in during[:3]), [report.load_qps for report in during]
+    sent, passed_s = sum(load.results.values()), time.monotonic() - begin_s
+    assert max(report.load_qps for report in during[:3]) > sent / passed_s / 2
     wait_until(lambda: sum(report.queries for report in site.sodad.reports) >= sent, "all are told")
     reports = site.sodad.reports
     assert sum(report.queries for report in reports) == sent == load.results[200]

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import signal
 import threading
+from contextlib import closing
 
+import pytest
+
+from slurm_soda.services.router import haproxy_control
+from slurm_soda.services.router.errors import FolderError
+from slurm_soda.services.router.listen_address import ListenAddress
+from slurm_soda.services.router.router import Router
 from tests.services.router.conftest import SERVICE, Site, wait_until
 from tests.services.router.load import Load, ask
 
@@ -74,9 +84,6 @@ def test_an_instance_on_a_node_that_hangs_is_left(site: Site) -> None:
 
 def test_a_dead_haproxy_is_started_again(site: Site) -> None:
     """At the same place, with the same instances."""
-    import os  # noqa: PLC0415
-    import signal  # noqa: PLC0415
-
     site.backends.add(1)
     router = site.start()
     site.wait_serving(1)
@@ -85,6 +92,20 @@ def test_a_dead_haproxy_is_started_again(site: Site) -> None:
     wait_until(lambda: router.haproxy_pid != before, "another HAProxy")
     wait_until(lambda: _status(site) == 200, "it serves")
     assert any("started again" in line for line in site.said)
+
+
+def test_a_haproxy_whose_socket_was_removed_is_started_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as by what cleans /tmp: without it no instance could come or go."""
+    monkeypatch.setattr(haproxy_control, "SILENT_S", 0.5)
+    site.backends.add(1)
+    router = site.start()
+    site.wait_serving(1)
+    before = router.haproxy_pid
+    router._haproxy._settings.worker_socket.unlink()
+    wait_until(lambda: router.haproxy_pid != before, "another HAProxy")
+    site.backends.add(2)
+    site.wait_serving(1, 2)
+    assert site.asked(10) == {"1", "2"}
 
 
 def _status(site: Site) -> int:
@@ -155,14 +176,22 @@ def test_ending_answers_what_is_in_flight(site: Site) -> None:
     assert not directory.exists()
 
 
+def test_a_client_that_keeps_its_connection_delays_no_end(site: Site) -> None:
+    """HAProxy closes idle connections when it ends; it would wait a minute for a client otherwise."""
+    site.backends.add(1)
+    router = site.start()
+    site.wait_serving(1)
+    host, _, port = site.endpoint.rpartition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=20)) as connection:
+        connection.request("POST", "/predict", b"query")
+        assert connection.getresponse().read() == b"1"
+        router._haproxy._process.stop(300)  # longer than a connection may be idle
+        assert connection.sock is not None
+        assert connection.sock.recv(1) == b""
+
+
 def test_a_second_router_is_refused_and_the_next_one_has_the_same_port(site: Site) -> None:
     """One at a time; a restart is the same for clients."""
-    import pytest  # noqa: PLC0415
-
-    from slurm_soda.services.router.errors import FolderError  # noqa: PLC0415
-    from slurm_soda.services.router.listen_address import ListenAddress  # noqa: PLC0415
-    from slurm_soda.services.router.router import Router  # noqa: PLC0415
-
     site.backends.add(1)
     first = site.start().endpoint
     with pytest.raises(FolderError, match="another router"):

@@ -21,14 +21,16 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.services.known_service import InstanceStatus, ServiceKey, ServiceStatus
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import ServiceMinute
+from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.store.services import add_minutes
+from slurm_soda.services.router.sodad_reports import Controllers, SodadReports
 from slurm_soda.sodactl.live import sodad_http
 from slurm_soda.sodactl.service.service_names import SERVICE_NAME
 from slurm_soda.sodactl.site_access import CommandContext
 from slurm_soda.wire.munge import Munge
 from tests.daemon.api_server import FakeRights, api_server, view_access
 from tests.daemon.services.service_site import report
+from tests.services.router.conftest import wait_until
 from tests.sodactl.conftest import NOW_S, Bench
 from tests.sodactl.service.conftest import SlurmCommands
 from tests.sodactl.view_source.conftest import StoppedClock
@@ -86,7 +88,7 @@ def decide(board: ServiceBoard, **status: Any) -> None:
 def day(soda: Bench, *minutes: tuple[float, float, float, int, int]) -> None:
     """What the store has of alice's service: seconds ago, load, p99, instances on CPU cores and on GPUs."""
     rows = [
-        ServiceMinute("alice", "chat", NOW_S - ago_s, 2, 2 * load, load, p99, cpu=cpu, gpu=gpu)
+        LoadMinute("alice", "chat", NOW_S - ago_s, 2, 2 * load, load, p99, cpu=cpu, gpu=gpu)
         for ago_s, load, p99, cpu, gpu in minutes
     ]
     with soda.store.write() as session:
@@ -125,6 +127,26 @@ def test_services_are_listed(soda: Bench, board: ServiceBoard) -> None:
     document = soda("service", "list", "--json").document
     assert (document["source"], [one["name"] for one in document["services"]]) == ("sodad", ["chat", "words"])
     assert document["services"][1]["forecast_qps"] is None
+
+
+def test_what_a_router_reports_is_listed(soda: Bench, board: ServiceBoard) -> None:
+    """From the router's own thread over HTTP to the owner's terminal."""
+    said: list[str] = []
+    controllers = Controllers((load_settings(soda.config).api.url,), frozenset({1000}))
+    reports = SodadReports(lambda: controllers, Munge(run=soda.munged), said.append)
+    reports.start()
+    reports.give(report(name="chat", load_qps=12.0, instances=[(41, "gpu", "ready")]))
+    wait_until(lambda: reports.idle, "sodad took the report")
+    assert said == []
+    (shown,) = soda("service", "list", "--json").document["services"]
+    assert (shown["owner"], shown["name"], shown["load_qps"], shown["instances"][0]["job_id"]) == (
+        "alice",
+        "chat",
+        12,
+        41,
+    )
+    soda("service", "scale", "chat", "--most", "9")
+    assert board.known()[0].limits.most == 9
 
 
 def test_one_is_shown_with_its_instances_and_its_day(soda: Bench, board: ServiceBoard) -> None:

@@ -36,6 +36,7 @@ def test_both_arrays_are_submitted(
     soda: Bench, slurm: SlurmCommands, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", "/home/alice/venv")
+    monkeypatch.setenv("SBATCH_WAIT", "1")
     put_profile(chat, {"device": "cpu"}, {"device": "gpu", "batch": 64, "cores": 2})
     directory = chat.parent / "services" / "chat"
     document = soda("service", "start", str(chat), "--json").document
@@ -53,6 +54,7 @@ def test_both_arrays_are_submitted(
     assert slurm.calls[1][9] == "--cpus-per-task=2"
     assert slurm.calls[1][-3:] == ("--gres=gpu:1", "--partition", "gpu")
     assert slurm.environments[0]["VIRTUAL_ENV"] == "/home/alice/venv"
+    assert "SBATCH_WAIT" not in slurm.environments[0]
     last = slurm.scripts[1].splitlines()[-1]
     assert shlex.split(last) == [
         "exec", "python3", f"{directory}/slurm_soda_serve.py", "--service", "chat", "--folder", str(directory.parent),
