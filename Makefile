@@ -16,7 +16,8 @@ SLURM ?= 24.11
 SAMPLE ?= 30
 BURST := $(filter-out 0 no,$(POOLS))
 SHARE := $(filter-out 0 no,$(SHARING))
-OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,build/demo))
+SERVE := $(filter-out 0 no,$(SERVICES))
+OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,$(if $(SERVE),build/services,build/demo)))
 DATA ?= ../shared/data
 
 .PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall flags lock clean system
@@ -24,8 +25,8 @@ DATA ?= ../shared/data
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-demo: engine $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst, SHARING=1: two jobs on one GPU)
-	$(BIN)/sodactl demo$(if $(BURST), --pools)$(if $(SHARE), --sharing) --seed $(SEED) --out $(OUT)
+demo: engine $(READY) ## One job mix on a real Slurm cluster, stock against slurm-soda (SEED=n, OUT=dir, POOLS=1: a burst, SHARING=1: two jobs on one GPU, SERVICES=1: a day of an inference service)
+	$(BIN)/sodactl demo$(if $(BURST), --pools)$(if $(SHARE), --sharing)$(if $(SERVE), --services) --seed $(SEED) --out $(OUT)
 
 test: engine lint unit slurm ## Everything: lint and types, unit tests, tests on a real Slurm cluster
 
@@ -80,6 +81,7 @@ bench: $(READY) ## Measure: decisions at scale, simulations, hooks and flags, cy
 	$(BIN)/python -m benchmarks.lua
 	$(BIN)/python -m benchmarks.queue
 	$(BIN)/python -m benchmarks.cpu_fit
+	$(BIN)/python -m benchmarks.services
 
 reproduce: $(READY) ## Figures of papers and other simulators beside ours: docs/reproduction.md (DATA=dir with the traces)
 	$(BIN)/python -m benchmarks.reproduce --data $(DATA)
@@ -111,7 +113,7 @@ LUA := soda_hints.lua soda_routes.lua soda_guests.lua soda.lua
 NODE_HOOKS := prolog/prolog epilog/epilog $(wildcard prolog/share-* prolog/mps-*) epilog/share-end epilog/mps-stop
 CONTROLLER_HOOKS := epilog/epilogctld daemon/soda-release-lifts
 HOOKS := $(if $(ON_NODE),$(NODE_HOOKS)) $(if $(ON_CONTROLLER),$(CONTROLLER_HOOKS))
-SERVICES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
+UNIT_FILES := $(if $(ON_CONTROLLER),$(addprefix daemon/,sodad.service sodad-expiry.service sodad-expiry.timer)) $(if $(ON_NODE),agent/soda-agent.service)
 # One make at a time builds. Whoever can open a file or directory, if only to read it, can lock it for ever; this file only its owner opens.
 ALONE = (umask 077 && : >>.make.lock) && chmod 600 .make.lock && flock .make.lock
 # The plugin first, and anew: that tells whether Slurm's headers are here, and it belongs to the Slurm that is installed now.
@@ -126,8 +128,8 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
 	$(if $(ON_NODE),[ -e /etc/slurm-soda/sharing.conf ] || install/place.sh 644 /etc/slurm-soda install/sharing.conf)
 	$(if $(ON_NODE),$(ALONE) $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
-	$(if $(strip $(SERVICES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
-		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(SERVICES))
+	$(if $(strip $(UNIT_FILES)),[ ! -d $(UNITS) ] || install/place.sh 644 $(UNITS) -e 's|=/opt/slurm-soda/|=$(PREFIX)/|' \
+		$(if $(ON_CONTROLLER),-e 's|^User=slurm$$|User=$(SLURM_USER)|; s|^Group=slurm$$|Group=$(SLURM_GROUP)|') $(UNIT_FILES))
 	install/links.sh '$(PREFIX)' '$(LINKS)'
 
 uninstall: ## Remove what install made on this machine, once Slurm no longer names it (as root; PREFIX=…): docs/install.md
@@ -143,7 +145,7 @@ flags: $(READY) ## Write the tables of --soda-... flags for C and lua from slurm
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --allow-unsafe --no-strip-extras
 lock: $(READY) ## Renew all locks: of development, and of each role the part of it that it needs
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
-	@set -o pipefail; for role in agent controller login postgresql build; do \
+	@set -o pipefail; for role in agent controller login postgresql serving build; do \
 		file=requirements-$$role.lock; [ $$role != login ] || file=requirements.lock; \
 		$(BIN)/python install/roles.py requirements $$role | $(COMPILE) --upgrade -c requirements-dev.lock - -o $$file || exit; \
 	done
@@ -152,14 +154,17 @@ clean: ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# System packages: a Python of 3.11 or newer that can make virtual environments, a C compiler, and for tests PostgreSQL.
+# System packages: a Python of 3.11 or newer that can make virtual environments, a C compiler, and for tests PostgreSQL and
+# HAProxy.
 # `make venv` does without the compiler: only what tests and a Slurm machine run is compiled.
 WITH_POSTGRESQL := $(filter test unit thorough,$(MAKECMDGOALS))
+WITH_HAPROXY := $(WITH_POSTGRESQL)
 system:
 	@missing=; [ "$(MAKECMDGOALS)" = venv ] || command -v gcc >/dev/null || missing="gcc libc6-dev"; \
 	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
 	[ -z "$(WITH_POSTGRESQL)" ] || command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
 		missing="$$missing postgresql"; \
+	[ -z "$(WITH_HAPROXY)" ] || command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$$missing haproxy"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "installing $$missing"; \

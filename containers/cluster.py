@@ -36,6 +36,8 @@ _POLL_S = 0.2
 _SOON_S, _PATIENT_POLL_S = 3.0, 0.5
 """What takes longer than that is asked for less often: starting a command in a container costs a tenth of a CPU second."""
 _CONFIG = "/etc/slurm-soda/soda.toml"
+SERVING_PYTHON = "/opt/serving/bin/python"
+"""Runs the example of an inference server, on clusters for services."""
 _CONTROLLER_DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "sodad")
 
 
@@ -76,19 +78,22 @@ class ContainerCluster:
         base: str | None = None,
         systemd: bool = False,
         backup: bool = False,
+        serving: bool = False,
         progress: ReportProgress = _no_progress,
     ) -> ContainerCluster:
         """Brings a cluster up and returns when every node is idle; a failure or an interrupt leaves nothing behind.
+
+        With ``serving`` it has HAProxy everywhere, and ONNX Runtime in :data:`SERVING_PYTHON`'s environment.
 
         Raises:
             ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
         """
         release = find_release(slurm)
-        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm, systemd, backup)
+        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm, systemd, backup, serving)
         client = connect_docker(progress)
         if docker_resources.find_containers(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
-        image = ensure_images(client, progress, release, base, systemd=systemd)
+        image = ensure_images(client, progress, release, base, systemd=systemd, serving=serving)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")

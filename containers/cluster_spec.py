@@ -50,6 +50,8 @@ class ClusterSpec:
     """systemd runs the daemons, by their units. Otherwise a script does, and containers start faster."""
     backup: bool = False
     """There is a second host with a slurmctld, which shares the state of the first one's."""
+    serving: bool = False
+    """Inference services can run: HAProxy and ONNX Runtime are there."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", self.name):

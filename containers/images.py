@@ -30,12 +30,14 @@ IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SYSTEMD_FILES = ("daemonctl-systemd", "start-systemd")
 _SOURCE_FOLDERS = (
-    *("agent", "containers", "daemon", "demo", "emulation", "epilog", "install", "learning"),
-    *("policies", "prolog", "simulator", "slurm_ext", "sodactl", "wire"),
+    *("agent", "containers", "daemon", "demo", "emulation", "epilog", "examples", "install", "learning"),
+    *("policies", "prolog", "services", "simulator", "slurm_ext", "sodactl", "wire"),
 )
 _LOCKS = ("requirements-controller.lock", "requirements-agent.lock")
 """One image is controller and node, as a site of one machine."""
 _BUILD_LOCK = "requirements-build.lock"
+_SERVING_LOCK = "requirements-serving.lock"
+"""What the example of an inference server needs, in an environment of the users' own."""
 _PACKAGES_SCRIPTS = ("install/packages.sh", "install/roles.py")
 """They make the folder of dependencies that `make install` finds later, if the locks are the same."""
 _SOURCE_FILES = ("Makefile", "pyproject.toml", "README.md", "LICENSE", *_LOCKS, _BUILD_LOCK)
@@ -43,7 +45,7 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_IMAGES_KEPT = {"systemd": 2, "product": 10, "python": 3, "slurm": 3}
+_IMAGES_KEPT = {"systemd": 2, "product": 10, "serving": 2, "python": 3, "slurm": 3}
 """Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
@@ -70,11 +72,12 @@ def ensure_images(
     base: str | None = None,
     *,
     systemd: bool = False,
+    serving: bool = False,
 ) -> str:
     """Tag of an image with this checkout's slurm-soda beside a release of Slurm; builds what is not there yet.
 
     ``base`` names an image of the release's suite of Debian to start from, instead of the one that is found or made. With
-    ``systemd`` the image has that too, and the installed units.
+    ``systemd`` the image has that too, and the installed units; with ``serving`` HAProxy, and ONNX Runtime for the users.
 
     Raises:
         ClusterError: a step failed; the text has the end of what it said.
@@ -85,8 +88,10 @@ def ensure_images(
         slurm = slurm_layer(release, below)
         if not has_image(client, slurm.tag):
             _build(client, say, slurm, {})
-        python = _python(client, say, slurm.tag, top, release)
-        layers = [ImageLayer("product", python, sources(top))]
+        packages = _python(client, say, slurm.tag, top, release)
+        if serving:
+            packages = _serving(client, say, packages, top, release)
+        layers = [ImageLayer("product", packages, sources(top))]
         if systemd:
             layers.append(ImageLayer("systemd", layers[0].tag, {name: _read(IMAGE / name) for name in _SYSTEMD_FILES}))
         for layer in layers:
@@ -112,6 +117,17 @@ def _python(client: docker.DockerClient, say: ReportProgress, below: str, top: P
     layer = ImageLayer("python", below, {**inputs, f"source/{_BUILD_LOCK}": (build.encode(), 0o644)})
     if not has_image(client, layer.tag):
         wheels = ensure_wheels(lock + build, top / "build" / "wheels", python, say)
+        _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
+    return layer.tag
+
+
+def _serving(client: docker.DockerClient, say: ReportProgress, below: str, top: Path, release: SlurmRelease) -> str:
+    """The layer with what inference services need; its wheels too are fetched only when it must be built."""
+    python = ContainerPython(release.python, _architecture(client))
+    lock = lock_for_containers((top / _SERVING_LOCK).read_text(), python)
+    layer = ImageLayer("serving", below, {"serving.lock": (lock.encode(), 0o644)})
+    if not has_image(client, layer.tag):
+        wheels = ensure_wheels(lock, top / "build" / "wheels", python, say)
         _build(client, say, layer, {f"wheels/{wheel.name}": _read(wheel) for wheel in sorted(wheels.iterdir())})
     return layer.tag
 

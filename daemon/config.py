@@ -141,6 +141,35 @@ class SharingSettings(_Section):
         return gres
 
 
+class ServicesSettings(_Section):
+    """``[services]``: inference services of users, where these have started any."""
+
+    enabled: bool = True
+    """Without a service nothing is done; false: reports of routers are refused, and tasks start as in any job array."""
+    lease_s: float = Field(default=300.0, ge=60, le=900)
+    """A task that shall not start yet gets a begin time so far ahead, renewed while that holds; it ends without sodad."""
+    drain_grace_s: float = Field(default=60.0, ge=0, le=3600)
+    """A draining instance is requeued after so long, whatever it still answers."""
+    silent_after_s: float = Field(default=30.0, ge=2)
+    """The load of a service is not known once its router has been silent for so long."""
+    most_per_user: int = Field(default=20, ge=1, le=1000)
+    """Services that one user may have at a time."""
+    headroom: float = Field(default=0.8, gt=0, le=1)
+    """Part of an instance's capacity that is counted on."""
+    hysteresis: float = Field(default=0.1, ge=0, lt=1)
+    """By what part the load must be lower on the way back than on the way out."""
+    cool_down_s: float = Field(default=300.0, ge=0)
+    """Fewer instances, or cores instead of a GPU, only after they would have done for so long."""
+    horizon_s: float = Field(default=600.0, ge=60)
+    """How far ahead the load is forecast."""
+    retry_s: float = Field(default=30.0, gt=0)
+    """A failed instance is replaced so long after it failed, longer after each further one."""
+    requeue_failed_s: float = Field(default=600.0, gt=0)
+    """Where no more may run beside it, a failed instance is requeued after so long."""
+    gives_way: bool = True
+    """Jobs that may be preempted give way to a service that needs a GPU."""
+
+
 class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
@@ -215,6 +244,7 @@ class Settings(_Section):
     pools: PoolSettings = PoolSettings()
     cpu_fit: CpuFitSettings = CpuFitSettings()
     sharing: SharingSettings = SharingSettings()
+    services: ServicesSettings = ServicesSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     slurm: SlurmSettings = SlurmSettings()

@@ -263,7 +263,10 @@ class _Site:
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
         writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
         cycles.problems = writer.problems
-        server = make_api_server(store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error)
+        context.services.wake = waker.call
+        server = make_api_server(
+            store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services
+        )
         shares = ShareSchedule(
             context,
             make_partition_client(cycles.settings.slurm, lease.keep),

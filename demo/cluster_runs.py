@@ -24,7 +24,7 @@ from slurm_soda.demo.job_mix.sacct_dump import write_dump
 PYTHON = "/opt/slurm-soda/bin/python"
 SODACTL = "/opt/slurm-soda/bin/sodactl"
 
-DemoPhase = Literal["stock", "soda", "tiresias", "sharing"]
+DemoPhase = Literal["stock", "soda", "tiresias", "sharing", "pinned", "placed"]
 PHASES: tuple[DemoPhase, ...] = ("stock", "soda")
 MODES = {"stock": "observe", "soda": "enforce"}
 

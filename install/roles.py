@@ -104,15 +104,15 @@ def module_name(path: str) -> str:
 
 
 def requirements(role: str) -> list[str]:
-    """What a role's lock is made of; ``build`` is what builds our wheel.
+    """What a role's lock is made of; ``build`` is what builds our wheel, ``serving`` what the example of a service runs.
 
-    A node's requirements stand alone, all other roles have the base ones too.
+    These and a node's requirements stand alone, all other roles have the base ones too.
     """
     declared = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))
     if role == "build":
         return list(declared["build-system"]["requires"])
     extras = declared["project"]["optional-dependencies"]
-    base = [] if role == "agent" else declared["project"]["dependencies"]
+    base = [] if role in ("agent", "serving") else declared["project"]["dependencies"]
     return [*base, *extras.get(role, [])]
 
 

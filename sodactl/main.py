@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from io import TextIOWrapper
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurm_soda.slurm_ext.errors import SodaError
+from slurm_soda.sodactl.lazy_commands import LazyCommand, LazyGroup
 from slurm_soda.sodactl.output import escape_unprintable
 
 EXIT_FAILED = 1
@@ -23,39 +21,6 @@ EXIT_INTERRUPTED = 130
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a standard output that takes no more; files by name are each command's own business."""
-
-
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """A sub-command by the name of its module and object, so that ``--help`` imports none of them."""
-
-    target: str
-    """``package.module:object``."""
-    summary: str
-    """Its line in ``sodactl --help``; a test compares it with the command's own."""
-    extra: str = ""
-    """The extra of the package that it needs."""
-
-    def load(self) -> click.Command:
-        """Import the command.
-
-        Raises:
-            SodaError: its module cannot be imported.
-        """
-        module_name, _, attribute = self.target.partition(":")
-        try:
-            command = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError) as error:
-            remedy = (
-                f"it needs the extra {self.extra}: pip install 'slurm-soda[{self.extra}]', in a checkout "
-                f"pip install -e '.[{self.extra}]'"
-                if self.extra
-                else "reinstall slurm-soda with its dependencies, or with the extra that this needs: docs/install.md"
-            )
-            raise SodaError(f"this command cannot be loaded: {error}; {remedy}") from error
-        if not isinstance(command, click.Command):
-            raise SodaError(f"{self.target} is not a command; reinstall slurm-soda")
-        return command
 
 
 _HERE = "slurm_soda.sodactl"
@@ -68,6 +33,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
+        ),
+        "service": LazyCommand(
+            f"{_HERE}.service.commands:service", "Serve a model by batch jobs, on GPUs or CPU cores by its load."
         ),
         "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
     },
@@ -120,41 +88,17 @@ COMMANDS_WITH_CLEANUP = (("demo",), ("cluster", "up"))
 """Commands that own things outside while they run, and take them down however they are ended."""
 
 
-class LazyGroup(click.Group):
-    """A group whose sub-commands are imported when they are run, or asked for their own help."""
+class SodactlGroup(LazyGroup):
+    """``sodactl`` itself."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+    sections = GROUPS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        lazy = COMMANDS.get(cmd_name)
-        return lazy.load() if lazy else None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click has it, which however guesses only among commands that are imported."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from slurm_soda.policies.errors import did_you_mean  # noqa: PLC0415 - few mistype
-
-            raise click.UsageError(f"No such command {name!r}{did_you_mean(name, COMMANDS)}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names by prefix; click's own would import every command for it."""
-        names = [
-            CompletionItem(name, help=lazy.summary) for name, lazy in COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return names if names or not incomplete.startswith("-") else click.Command.shell_complete(self, ctx, incomplete)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, group in GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, lazy.summary) for name, lazy in group.items()])
+    @property
+    def lazy_commands(self) -> Mapping[str, LazyCommand]:
+        return COMMANDS
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=SodactlGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="slurm-soda", prog_name="sodactl")
 def cli() -> None:
     """Inspect, control and check slurm-soda, which schedules deep-learning jobs beside Slurm.

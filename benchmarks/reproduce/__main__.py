@@ -32,11 +32,13 @@ from benchmarks.reproduce import (
     tiresias_simulator,
     unseen,
 )
-from benchmarks.reproduce.document import Section, SummaryClaim, Written
+from benchmarks.reproduce.document import Section, Written
 from benchmarks.reproduce.pictures import draw
 from benchmarks.reproduce.simulation import Results, check_data, run_commands
+from benchmarks.reproduce.single_sections import choose, printed, put_into
 from benchmarks.simulate import measure_all
 from slurm_soda.simulator.report.atomic_files import write_atomically
+from slurm_soda.simulator.speed.small_files import read_small_file
 from slurm_soda.slurm_ext.errors import SodaError
 
 MONTHS, TESTBED, SODA, SERVICES = "philly-month", "tiresias480", "soda-month", "soda-services"
@@ -66,8 +68,7 @@ def sections(*, data: bool, pairs: bool = False) -> list[Section]:
 
 def document(parts: Sequence[tuple[str, Written]], images: str) -> str:
     """The whole text; ``images`` is where pictures are, from the document."""
-    claims: list[SummaryClaim] = [claim for _, written in parts for claim in written.claims]
-    lines = preface.head(claims)
+    lines = preface.head(parts)
     for title, written in parts:
         lines += [f"## {title}", "", *written.lines, *preface.picture(title, images)]
     return "\n".join([*lines, *preface.tail()]).rstrip() + "\n"
@@ -85,6 +86,31 @@ def draw_all(results: Results, folder: Path) -> None:
     services_pictures.draw(results, SODA_CORES, folder, SERVICES)
 
 
+def write_sections(names: Sequence[str], data: Path | None, out: Path | None, workers: int | None) -> None:
+    """Only the sections that names choose: printed, or put into the document ``out``.
+
+    Raises:
+        click.UsageError: a name chooses no section, or several.
+        SodaError: a trace or the document cannot be read, or a simulation cannot be run.
+    """
+    every = sections(data=data is not None, pairs=data is not None and (data / sharing.PAIRS).exists())
+    chosen = choose(names, every)
+    before = None if out is None else read_small_file(out)
+    lines = [line for section in chosen for line in section.commands]
+    if data is not None:
+        check_data(lines, data)
+        sharing.prepare(data)
+    results = run_commands(lines, data, workers, _progress)
+    parts = [(section.title, section.write(results)) for section in chosen]
+    if out is None or before is None:
+        click.echo(printed(parts), nl=False)
+        return
+    order = [*(section.title for section in sections(data=True, pairs=True)), interference.TITLE, preface.SPEED]
+    for title, written in parts:
+        before = put_into(before, order, title, written, "images/reproduction")
+    write_atomically(out, before.encode())
+
+
 def _progress(done: int, total: int) -> None:
     end = "\n" if done == total or not sys.stderr.isatty() else ""
     if end == "" or done == total or done % 25 == 0:
@@ -97,10 +123,18 @@ def _progress(done: int, total: int) -> None:
               help="Folder of the traces.")  # fmt: skip
 @click.option("--generated", is_flag=True, help="Only what needs no traces; written to build/ unless --out says where.")
 @click.option("--out", type=click.Path(path_type=Path), help="The document.  [default: docs/reproduction.md]")
+@click.option("--section", "names", multiple=True, metavar="NAME",
+              help="Only sections with NAME in the title: printed, or with --out put into that file.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
-def main(data: Path, generated: bool, out: Path | None, workers: int | None) -> None:
+def main(data: Path, generated: bool, out: Path | None, names: tuple[str, ...], workers: int | None) -> None:
     """Figures of papers and peers, side by side with ours, as a document."""
     began_s = time.monotonic()
+    if names:
+        try:
+            write_sections(names, None if generated else data, out, workers)
+        except SodaError as error:
+            raise click.ClickException(str(error)) from error
+        return
     whole = sections(data=not generated, pairs=not generated and (data / sharing.PAIRS).exists())
     lines = [line for section in whole for line in section.commands]
     path = out or Path("build/reproduction.md" if generated else "docs/reproduction.md")

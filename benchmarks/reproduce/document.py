@@ -121,6 +121,11 @@ def percent(part: float) -> str:
     return "0 %" if text in ("+0.0 %", "-0.0 %") else text.replace("-", "−")
 
 
+def anchor(title: str) -> str:
+    """A heading's name in links, as GitHub forms it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def bullet(*sentences: str) -> list[str]:
     """Sentences as one entry of a list."""
     return [f"- {' '.join(sentences)}"]

@@ -31,18 +31,19 @@ SEEDS = (1, 3, 5, 6)
 WITHIN = 0.03
 
 
-def _source(load: str, seed: int) -> str:
+def source(load: str, seed: int) -> str:
+    """A workload, the measured step times and the cluster, as part of a command."""
     return f"--trace {DATA}/pollux/workloads/load-{load}/workload-{seed}.csv --profiles {DATA}/pollux/models --cluster 16x4"
 
 
 def theirs(load: str, seed: int) -> str:
     """Their Tiresias under their rules."""
-    return command(_source(load, seed), "tiresias-las", *THEIRS, options=f"{SEMANTICS} --placement spread")
+    return command(source(load, seed), "tiresias-las", *THEIRS, options=f"{SEMANTICS} --placement spread")
 
 
 def ours(load: str, seed: int) -> str:
     """Our default 2D-LAS and placement under their costs."""
-    return command(_source(load, seed), "tiresias-las", FREE, options=SEMANTICS)
+    return command(source(load, seed), "tiresias-las", FREE, options=SEMANTICS)
 
 
 def section() -> Section:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.reproduce.document import SummaryClaim, paragraph, table
+from benchmarks.reproduce.document import SummaryClaim, Written, anchor, paragraph, table
 
-SPEED = "Speed"
+SUMMARY, SPEED, MISSING = "In short", "Speed", "What is missing"
 _PICTURES = {
     "Tiresias' testbed: Figures 10 and 11, Tables 3 and 4": (
         ("Figure 10 as distributions: part of the jobs that completed within a time", "tiresias480-jct"),
@@ -26,8 +26,8 @@ _PICTURES = {
 }
 
 
-def head(claims: Sequence[SummaryClaim]) -> list[str]:
-    """Title, summary and how to read and repeat."""
+def head(parts: Sequence[tuple[str, Written]]) -> list[str]:
+    """Title, summary and how to read and repeat; ``parts``: titles of the sections, and what they claim."""
     lines = ["# Reproduction", ""]
     lines += paragraph(
         "Figures of the papers on Tiresias, SODA, SJF-BSBF, OJPP and co-location and of other simulators, beside those of",
@@ -35,15 +35,21 @@ def head(claims: Sequence[SummaryClaim]) -> list[str]:
         "Written by `make reproduce`; edit `benchmarks/reproduce/` instead of this file. Every figure here comes from",
         "the command that stands under its table, with `--passing-limit-s inf` added: the papers bound no wait.",
     )
-    lines += ["## In short", ""]
-    lines += [f"- {_mark(claim)}{claim.text}" for claim in claims]
+    lines += [f"## {SUMMARY}", ""]
+    lines += [claim_line(title, claim) for title, written in parts for claim in written.claims]
     lines += [
         "- **Not reproduced:** what resizes jobs (Optimus, Pollux) or needs hardware; see [what is"
-        " missing](#what-is-missing).",
+        f" missing](#{anchor(MISSING)}).",
         "",
     ]
     lines += _how()
     return lines
+
+
+def claim_line(title: str, claim: SummaryClaim) -> str:
+    """One line of the summary, which leads to its section."""
+    link = f"(#{anchor(title)})"
+    return f"- {_mark(claim)}{claim.text}" + ("" if link in claim.text else f" [Section]{link}")
 
 
 def _mark(claim: SummaryClaim) -> str:
@@ -64,7 +70,9 @@ def _how() -> list[str]:
     lines += ["## To repeat it", ""]
     lines += paragraph(
         "`make reproduce DATA=DIR` takes some minutes; `$DATA` in commands is that folder. Without traces, `python -m",
-        "benchmarks.reproduce --generated` does the sections of generated workloads. The traces are public:",
+        "benchmarks.reproduce --generated` does the sections of generated workloads. `--section NAME` prints one section",
+        "alone (NAME: any part of its title), and with `--out docs/reproduction.md` puts it there in place of the one that",
+        "is there. The traces are public:",
     )
     rows = (
         ("tiresias/60_job.csv", "SymbioticLab/Tiresias, simulator/"),
@@ -116,4 +124,4 @@ def tail() -> list[str]:
             "measured on its hardware; or the mix of 240 jobs, which is not public",
         ),
     )
-    return ["## What is missing", "", *table(["what", "why"], rows, text=(0, 1)), ""]
+    return [f"## {MISSING}", "", *table(["what", "why"], rows, text=(0, 1)), ""]

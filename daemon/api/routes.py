@@ -124,7 +124,7 @@ class ViewRoutes:
         """The routes, under ``/v1``."""
         router = APIRouter(prefix="/v1")
         router.get("/alive")(self.alive)
-        private = APIRouter(dependencies=[Depends(self._admit)])
+        private = APIRouter(dependencies=[Depends(self.admit)])
         private.get("/status")(self.status)
         private.get("/jobs")(self.jobs)
         private.get("/jobs/{job_id}")(self.job)
@@ -263,10 +263,16 @@ class ViewRoutes:
             return str(error)
         return ""
 
-    async def _admit(self, request: Request) -> None:
+    async def admit(self, request: Request) -> Viewer:
+        """Who asks; the request remembers it.
+
+        Raises:
+            HTTPException: the request carries no good credential, or comes from a host that may not ask.
+        """
         if not self._settings().api.public and not _is_same_host(request):
             raise HTTPException(403, "api.public is false in sodad's configuration; ask on sodad's own host")
-        request.state.viewer = await self._access.viewer(request)
+        viewer = request.state.viewer = await self._access.viewer(request)
+        return viewer
 
 
 def _max_age_s(took_s: float) -> float:

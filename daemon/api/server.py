@@ -19,9 +19,11 @@ from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.service_routes import ServiceRoutes
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError
@@ -135,6 +137,8 @@ def make_api_server(
     writer: ReportWriter,
     settings: Callable[[], Settings],
     cycle_error: Callable[[], str],
+    *,
+    services: ServiceBoard,
 ) -> ApiServer:
     """The server of a sodad.
 
@@ -144,6 +148,7 @@ def make_api_server(
         writer: takes reports.
         settings: the configuration now; where the server is to be found stays as it is at first.
         cycle_error: why the last cycle failed; empty if it did not.
+        services: keeps what routers of services report.
 
     Raises:
         SodaError: an address cannot be bound.
@@ -155,7 +160,10 @@ def make_api_server(
     threading.Thread(target=rights.read_privacy, args=(at_first.slurm.read_timeout_s,), daemon=True).start()
     views = ViewRoutes(store, clock, ViewAccess(checks, rights), settings, cycle_error)
     reports = ReportRoutes(writer, munge, checks, at_first.api)
-    return ApiServer(reports.routes(), views.routes(), at_first.api)
+    shown = APIRouter()
+    shown.include_router(views.routes())
+    shown.include_router(ServiceRoutes(services, store, clock, munge=munge, checks=checks, admit=views.admit).routes())
+    return ApiServer(reports.routes(), shown, at_first.api)
 
 
 def _bind_all(settings: ApiSettings) -> list[socket.socket]:

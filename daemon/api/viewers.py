@@ -80,7 +80,7 @@ class ViewerRights:
 
     def viewer(self, uid: int) -> Viewer:
         """The user of this id. May ask Slurm, so not for the event loop; one call at a time."""
-        user = _user_name(uid)
+        user = user_name(uid)
         if uid in (0, os.getuid()):
             return Viewer(user)
         privacy = self.read_privacy()
@@ -123,7 +123,8 @@ class _Remembered(Generic[T]):
         return self.value
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Name of a user; the number where this host knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

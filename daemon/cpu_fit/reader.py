@@ -134,6 +134,7 @@ class CpuRequestReader:
         if self.settings.rewrite == "off":
             return []
         waiting = [job for job in jobs if job.state == "PENDING" and job.gpus > 0 and not job.shared_gpus]
+        waiting = [job for job in waiting if job.hints.service is None]  # profiled with the cores that they ask for
         if self.settings.rewrite == "hinted":
             waiting = [job for job in waiting if job.hints.category is not None]
         waiting.sort(key=attrgetter("job_id"))

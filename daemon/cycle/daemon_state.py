@@ -20,6 +20,8 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.services.open_services import OpenServices
+from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.may_join import JoinChecks
 from slurm_soda.daemon.sharing.open_shares import OpenShares
@@ -53,6 +55,8 @@ class DaemonContext:
     """Why nothing may be changed now, whatever the mode; empty: it may."""
     guests: GuestsByNode = field(default_factory=GuestsByNode)
     """For agents, whose nodes cannot tell them."""
+    services: ServiceBoard = field(default_factory=ServiceBoard)
+    """What routers of inference services report."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""
@@ -77,6 +81,7 @@ class DaemonState:
     cpu_fits: CpuFitRecorder
     shares: OpenShares
     former_runs: FormerRuns
+    services: OpenServices
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -99,13 +104,16 @@ class DaemonState:
             shares.pauses.most_revocations = settings.preemption.max_per_job
             shares.recall(session, at, None if before is None else before.shares)
             former_runs = FormerRuns(context.store) if before is None else before.former_runs
-            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs)
+            services = OpenServices(settings.services, context.services)
+            services.recall(session, at, None if before is None else before.services)
+            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services)
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
         self.preemptions.settings = settings.preemption
         self.cpu_requests.settings = settings.cpu_fit
         self.shares.settings = settings.sharing
+        self.services.use(settings.services)
         self.shares.pauses.most_revocations = settings.preemption.max_per_job
 
     def count_preemptions(self) -> None:
@@ -118,9 +126,11 @@ class DaemonState:
         self.job_cache.save(session, at.now_s)
         self.pools.save(session)
         save_vain_preemptions(session, self.preemptions.vain, at)
+        self.services.save(session, at)
 
     def saved(self) -> None:
         """What :meth:`save` wrote is committed."""
         self.job_cache.saved()
         self.pools.saved()
+        self.services.saved()
         self.preemptions.vain.changed = False

@@ -55,7 +55,10 @@ class SnapshotReader:
         with watch("observe.shares"):
             state.shares.observe(slurm_state.jobs, at, job_cache)
         with watch("observe.former_runs"):
-            requeued, followed = state.preemptions.requeued, {*state.preemptions.by_job, *state.shares.by_guest}
+            state.services.observe(slurm_state)
+            again = state.services.waits_after_requeue
+            requeued = {*state.preemptions.requeued, *again}
+            followed = {*state.preemptions.by_job, *state.shares.by_guest, *again}
             state.former_runs.observe(
                 slurm_state.jobs, slurm_state.nodes, job_cache, followed=followed, requeued=requeued
             )
@@ -97,6 +100,8 @@ class SnapshotReader:
             requests = state.cpu_requests.read(slurm_state, state.job_cache, acts=acts) if asks else CpuRequests.none()
         snapshot = replace(snapshot, pools=pools, cpu_requests=requests)
         snapshot = slurm_state.with_bands(snapshot, settings.policy.bands)
+        with watch("decide.services"):
+            snapshot = state.services.fill(snapshot, Instant(slurm_state.now_s, slurm_state.steady_s))
         if not asks:
             return snapshot
         with watch("decide.sharing"):

@@ -29,7 +29,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
+from slurm_soda.slurm_ext.write.job_changes import JobChange, lead_with, order_changes, request_changes
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.slurm_ext.write.starts_behind import find_jobs_ahead
 
@@ -89,6 +89,7 @@ class PlanExecutor:
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
         share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions, left=left)
+        service_steps = state.services.advance(slurm_state, snapshot, plan, state.job_cache, left, acts=acts)
         # A guest gets its own request back before its wait after a requeue ends.
         steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []
@@ -96,18 +97,20 @@ class PlanExecutor:
             ordinary, plan = self._waiting_changes(state, snapshot, plan)
         joins = begin_shares(shares, plan if acts else None, slurm_state, state.job_cache, preemptions)
         shares.refusals, ordinary = joins.refusals, joins.order(ordinary)
-        planned = len(share_steps) + len(steps) + len(begun) + len(joins.begun) + len(ordinary)
+        planned = len(service_steps) + len(share_steps) + len(steps) + len(begun) + len(joins.begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
         elif plan is not None:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps, share_steps = steps + begun, share_steps + joins.begun
         urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
+        urgent += [step.change for step in service_steps]
         admitted = self._limits.admit(urgent, ordinary, at.steady_s)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}
         preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]
         share_steps = [step for step in share_steps if step.change.key in admitted_keys]
+        service_steps = [step for step in service_steps if step.change.key in admitted_keys]
         fresh = [step.active_preemption for step in begun if step.change.key in admitted_keys]
         preemptions.adopt(fresh)
         shares.adopt(step.share for step in share_steps if step.send == "share")
@@ -124,7 +127,7 @@ class PlanExecutor:
         )
         return CycleResult(
             slurm_state, snapshot, plan, preemption_steps, fresh, changed, settled, planned, admitted, cpu_proposals,
-            share_steps, changed_shares, manual,
+            share_steps, changed_shares, manual, service_steps,
         )  # fmt: skip
 
     def _waiting_changes(
@@ -132,6 +135,7 @@ class PlanExecutor:
     ) -> tuple[list[JobChange], Plan]:
         """What the plan changes of waiting jobs, and the plan with what that means for others."""
         cycle = self._settings.cycle
+        plan = lead_with(plan, state.services.first_tasks(plan))
         orders = order_changes(
             plan,
             snapshot,
@@ -162,6 +166,8 @@ class PlanExecutor:
             return
         context, preemption_step_of = self._context, result.preemption_step_of
         with watch("act.send"):
+            for each in result.service_steps:
+                state.services.note_sent(each)
             outcomes = send_recorded_changes(context.client, recorded, partial(context.lease.check, still_wanted))
             for outcome, (_, change) in zip(outcomes, recorded, strict=True):
                 result.outcomes.append(outcome)
@@ -173,6 +179,9 @@ class PlanExecutor:
                 share_step = result.share_step_of.get(change.key)
                 if share_step is not None:
                     state.shares.note(share_step, outcome, context.clock.elapsed_s())
+                service_step = result.service_step_of.get(change.key)
+                if service_step is not None:
+                    state.services.note(service_step, outcome, context.clock.elapsed_s())
                 if outcome.state == "sent":
                     self._settle_s = float("-inf")
                 if outcome.state == "failed":

@@ -26,6 +26,7 @@ from slurm_soda.daemon.cycle.store_pruner import StorePruner
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
+from slurm_soda.daemon.services.open_services import ServiceStep
 from slurm_soda.daemon.sharing.open_shares import ShareStep
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares
@@ -112,6 +113,8 @@ class CycleResult:
     """Shares in the store of which something changed without a step."""
     manual_shares: Sequence[ManualShareRow] = ()
     """What admins want shared of which something changed."""
+    service_steps: Sequence[ServiceStep] = ()
+    """Steps of services whose change was admitted."""
     cycle_id: int = 0
     """Key of the cycle's row, once it is recorded."""
     outcomes: list[ChangeOutcome] = field(default_factory=list)
@@ -132,6 +135,11 @@ class CycleResult:
     def share_step_of(self) -> dict[ChangeKey, ShareStep]:
         """Steps of shares by their change."""
         return {step.change.key: step for step in self.share_steps}
+
+    @property
+    def service_step_of(self) -> dict[ChangeKey, ServiceStep]:
+        """Steps of services by their change."""
+        return {step.change.key: step for step in self.service_steps}
 
 
 @dataclass(slots=True)
@@ -307,6 +315,7 @@ def cycle_report(
     unanswered = any(outcome.state == "sent" for outcome in result.outcomes)
     if state.preemptions.unfinished or result.preemption_steps or state.shares.under_way or unanswered:
         due_s.append(soon_s)
+    due_s.append(soon_s if result.service_steps else state.services.next_s(soon_s))
     if result.plan is not None:
         due_s.append(result.plan.next_event_s)
     return CycleReport(

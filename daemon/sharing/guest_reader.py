@@ -24,6 +24,9 @@ from slurm_soda.slurm_ext.write.guest_release import checked_undo
 ASK_STRANGERS_EVERY_S = 60.0
 """A job that may carry a record, but does not, and that no share is of, is asked about again after so long."""
 
+_Asked = tuple[int, int, bool]
+"""A job as it was asked about: its id, its restarts, and whether its request was a guest's."""
+
 
 @dataclass(slots=True)
 class GuestReader:
@@ -33,8 +36,8 @@ class GuestReader:
     settings: SharingSettings
     records: Mapping[int, GuestRecord | None] = field(default_factory=dict)
     """By guest that was asked about now; ``None``: no record that can be read."""
-    _strangers: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Jobs without a record, by id and restart count, with when they are asked about again, by the steady clock."""
+    _strangers: dict[_Asked, float] = field(default_factory=dict)
+    """Jobs without a record, with when they are asked about again, by the steady clock."""
     _left_over: set[tuple[int, int]] = field(default_factory=set)
     """Jobs with plain GPUs and a record, by id and restart count, as they were last seen."""
 
@@ -45,7 +48,7 @@ class GuestReader:
         them plain ones since.
         """
         ours = [guest for guest, share in shares.items() if _matters(jobs.get(guest), share)]
-        present = {(job.job_id, job.restarts) for job in jobs.values() if self._may_carry_record(job)}
+        present = {_asked(job) for job in jobs.values() if self._may_carry_record(job)}
         self._strangers = {key: again_s for key, again_s in self._strangers.items() if key in present}
         strangers = [job for job in jobs.values() if job.job_id not in shares and self._is_strange(job, steady_s)]
         asked = [*ours, *(job.job_id for job in strangers)]
@@ -61,7 +64,7 @@ class GuestReader:
             job_id: record if isinstance(record := told.get(job_id), GuestRecord) else None for job_id in asked
         }
         found = [(job, record) for job in strangers if (record := self.records[job.job_id]) is not None]
-        nobodys = {(job.job_id, job.restarts) for job in strangers if self.records[job.job_id] is None}
+        nobodys = {_asked(job) for job in strangers if self.records[job.job_id] is None}
         self._strangers |= dict.fromkeys(nobodys, steady_s + ASK_STRANGERS_EVERY_S)
         # The jobs were read before their records: somebody may have made one a guest in between. The next reading tells.
         seen, self._left_over = self._left_over, {(job.job_id, job.restarts) for job, _ in found if not job.shared_gpus}
@@ -70,7 +73,7 @@ class GuestReader:
     def _is_strange(self, job: SlurmJob, steady_s: float) -> bool:
         if not self._may_carry_record(job) or job.state in ENDED_STATES:
             return False
-        return steady_s >= self._strangers.get((job.job_id, job.restarts), float("-inf"))
+        return steady_s >= self._strangers.get(_asked(job), float("-inf"))
 
     def _may_carry_record(self, job: SlurmJob) -> bool:
         """Of plain jobs only where jobs share: elsewhere many may name their nodes."""
@@ -131,6 +134,10 @@ def _matters(guest: SlurmJob | None, share: Share) -> bool:
     return (
         guest is not None and guest.state not in ENDED_STATES and not (guest.shared_gpus and share.phase == "started")
     )
+
+
+def _asked(job: SlurmJob) -> _Asked:
+    return job.job_id, job.restarts, job.shared_gpus > 0
 
 
 def _nodes_of(job: SlurmJob) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ def all_listed(partition: str, allowed: Collection[str]) -> bool:
 
 
 def consents(job: SlurmJob, settings: SharingSettings) -> bool:
-    """By its owner's word, or the site's."""
+    """By its owner's word, or the site's, which does not count for instances of services: they have a latency to keep."""
     said = job.hints.share
-    return job.gpus > 0 and (settings.consent_by_default if said is None else said)
+    by_default = settings.consent_by_default and job.hints.service is None
+    return job.gpus > 0 and (by_default if said is None else said)
 
 
 def why_pools_exclude(settings: SharingSettings, *, pools_in_force: bool) -> str:

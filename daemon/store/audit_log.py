@@ -7,7 +7,7 @@ may have reached Slurm.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Preemption
-from slurm_soda.slurm_ext.write.job_changes import JobChange, JobChangeKind, known_change
+from slurm_soda.slurm_ext.write.job_changes import DRAINED_RUN, JobChange, JobChangeKind, known_change
 
 UNSETTLED_STATES = ("intended", "sent")
 """A change in one of these may or may not have reached Slurm."""
@@ -58,7 +58,7 @@ class UnsettledChange:
     by_daemon: bool
     """By a sodad; otherwise by hand with sodactl."""
     restart: int | None = None
-    """Restart count of the run that the change's preemption is about, if it belongs to one."""
+    """Restart count of the run that a requeue is to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,15 @@ def unsettled_changes(session: Session) -> list[UnsettledChange]:
             row.submit_s,
             row.created_s,
             row.epoch_id is not None,
-            restart,
+            restart if restart is not None else _drained_run(row.new),
         )
         for row, restart in session.execute(query)
     ]
+
+
+def _drained_run(new: Mapping[str, str]) -> int | None:
+    """Of a requeue that belongs to no preemption: the run that it ends."""
+    return int(new[DRAINED_RUN]) if DRAINED_RUN in new else None
 
 
 def recent_changes(session: Session, since_s: float) -> Sequence[tuple[int, float]]:

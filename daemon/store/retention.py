@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.queries import newest_order
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
+from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow
 from slurm_soda.daemon.store.tables.sharing import FaultedPairRow, ManualShareRow, ShareRow
 from slurm_soda.daemon.store.tables.start_forecasts import StartForecastRow
 
@@ -38,6 +39,8 @@ PRUNED_TABLES: Sequence[type[Any]] = (
     JobProgressRow,
     JobPaceRow,
     StartForecastRow,
+    ServiceDrainRow,
+    ServiceMinuteRow,
 )
 """In the order in which they can be pruned: what is referred to comes after what refers to it."""
 
@@ -53,6 +56,8 @@ _TIMES: Mapping[type[Any], Any] = {
     JobProgressRow: JobProgressRow.at_s,
     JobPaceRow: JobPaceRow.at_s,
     StartForecastRow: StartForecastRow.at_s,
+    ServiceDrainRow: ServiceDrainRow.asked_s,
+    ServiceMinuteRow: ServiceMinuteRow.at_s,
 }
 
 
@@ -104,8 +109,9 @@ def _may_go(session: Session, table: type[Any], before_s: float) -> Select[int]:
         has_changes = exists().where(Action.preemption_id == Preemption.id)
         over = (Preemption.phase.in_(FINAL_PHASES), ~_has_not_ended(Preemption.job_id))
         return select(Preemption.id).where(*over, ~has_changes)
-    if table in (ShareRow, ManualShareRow):
-        return select(table.id).where(table.phase == "over", ~_has_not_ended(table.guest))
+    if table in (ShareRow, ManualShareRow, ServiceDrainRow):
+        job_id = ServiceDrainRow.job_id if table is ServiceDrainRow else table.guest
+        return select(table.id).where(table.phase == "over", ~_has_not_ended(job_id))
     if table is FaultedPairRow:
         either = or_(_has_not_ended(FaultedPairRow.one), _has_not_ended(FaultedPairRow.other))
         return select(FaultedPairRow.id).where(~either)

@@ -131,6 +131,8 @@ def _took_effect(unsettled: UnsettledChange, job: SlurmJob, shown: Mapping[str, 
         return _moved_on(unsettled, job)
     if change.kind == "signal":
         return _moved_on(unsettled, job) or job.state not in ("RUNNING", "SUSPENDED")
+    if (wrote := change.new.get("StartTime", "")).startswith("uts"):
+        return job.eligible_s == float(wrote.removeprefix("uts")) if job.state == "PENDING" else None
     if "StartTime" in change.new:
         return not (job.state == "PENDING" and job.waits_for_begin_time(now_s))
     return is_shown(change.new, shown)

@@ -51,6 +51,18 @@ def finite_from(least: float) -> Callable[[Any], float]:
     return read
 
 
+def number_within(least: float, most: float) -> Callable[[Any], float]:
+    """A reader of numbers from ``least`` to ``most``."""
+    number = number_from(least)
+
+    def read(value: Any) -> float:
+        if (found := number(value)) > most:
+            raise ValueError(value)
+        return found
+
+    return read
+
+
 def integer_from(least: int) -> Callable[[Any], int]:
     """A reader of whole numbers that are not below ``least``."""
 

@@ -49,13 +49,13 @@ def _surplus(state: ServiceState, target: Target, now_s: float) -> list[Instance
     before = ready_qps(stays.values())
     enough = min(before, state.load_qps / state.settings.headroom) * (1.0 - _ROUNDING)
     ready_least = min(state.service.least, _ready(stays.values()))
-    hand_over = any(state.usable(device) and not target.on(device) for device in Device)
-    over_most, found = 0 if hand_over else len(stays) - state.service.most, list[Instance]()
+    changes_device = any(state.usable(device) and not target.on(device) for device in Device)
+    over_most, found = 0 if changes_device else len(stays) - state.service.most, list[Instance]()
     for device in sorted(Device, key=target.on):
         leaving = state.kept_first(device)[target.on(device) :][::-1]
         for one in leaving:
             left = [each for each in stays.values() if each.job_id != one.job_id]
-            may = state.cooled(now_s) or target.handed_over is device
+            may = state.cooled(now_s) or target.left_device is device
             whole = ready_qps(left) >= enough and _ready(left) >= ready_least and len(left) >= state.service.least
             if (over_most > 0 or (may and whole)) and _others_answer(target, device, left):
                 del stays[one.job_id]

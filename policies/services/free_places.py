@@ -19,6 +19,10 @@ class InstanceRequest:
     cores: int
     gpus: int
     memory_mib: int = 0
+    gpu_type: str = ""
+    """Empty: any."""
+    node_set: int = -1
+    """Column of :attr:`.NodeTable.node_sets` to which it is bound; -1: to none."""
 
 
 class FreePlaces:
@@ -40,11 +44,13 @@ class FreePlaces:
         ours = np.array(sorted(own), dtype=np.int64)
         waits = (jobs.state == JobState.PENDING) & ~np.isin(jobs.job_id, plan.starts) & ~np.isin(jobs.job_id, ours)
         count = len(snapshot.partitions)
-        kinds = ((Device.CPU, jobs.gpus == 0), (Device.GPU, jobs.gpus > 0))
+        queued = jobs.waited_s >= table.settings.queued_s
+        kinds = ((Device.CPU, (jobs.gpus == 0) & queued), (Device.GPU, jobs.gpus > 0))
         self._waiting = {kind: np.bincount(jobs.partition[waits & on], minlength=count) for kind, on in kinds}
         self._columns: dict[str, list[int]] = {}
         self._nodes: dict[str, BoolColumn] = {}
         self._queues: dict[tuple[str, Device], int] = {}
+        self._requests: dict[tuple[int, Device], InstanceRequest] = {}
         self._first_task = _first_tasks(snapshot)
 
     def nodes_of(self, state: ServiceState, device: Device) -> BoolColumn:
@@ -57,24 +63,49 @@ class FreePlaces:
         return self._nodes[name]
 
     def queue(self, state: ServiceState, device: Device) -> int:
-        """Other jobs that wait on nodes of the service's array for the device and do not start by the plan."""
+        """Other jobs that wait for such a device on nodes of the service's array and do not start by the plan.
+
+        Of jobs without GPUs those count that have waited for a while.
+        """
         name = state.service.cpu_partition if device is Device.CPU else state.service.gpu_partition
         key = (name, device)
         if key not in self._queues:
             nodes = self._snapshot.nodes
-            shared = nodes.in_partition[self.nodes_of(state, device)].any(axis=0)
+            shared = np.asarray(nodes.in_partition[self.nodes_of(state, device)].any(axis=0), dtype=np.bool_)
             self._queues[key] = int(self._waiting[device][: len(shared)][shared].sum())
         return self._queues[key]
 
     def request(self, state: ServiceState, device: Device) -> InstanceRequest:
         """What a task asks for: as Slurm shows one of the service's, else by its profile."""
+        key = (state.row, device)
+        if key not in self._requests:
+            self._requests[key] = self._find_request(state, device)
+        return self._requests[key]
+
+    def _find_request(self, state: ServiceState, device: Device) -> InstanceRequest:
         row = self._first_task.get((state.row, device))
         if row is not None:
             jobs = self._snapshot.jobs
-            return InstanceRequest(max(int(jobs.cpus[row]), 1), int(jobs.gpus[row]), int(jobs.memory_mib[row]))
+            code, gpus = int(jobs.gpu_type[row]), int(jobs.gpus[row])
+            return InstanceRequest(
+                cores=max(int(jobs.cpus[row]), 1),
+                gpus=max(gpus, 1) if device is Device.GPU else gpus,
+                memory_mib=int(jobs.memory_mib[row]),
+                gpu_type=jobs.gpu_types[code] if code >= 0 else "",
+                node_set=int(jobs.node_set[row]) if len(jobs.node_set) else -1,
+            )
         profiles = [state.service.cpu] if device is Device.CPU else list(state.service.gpu)
         cores = max((one.cores for one in profiles if one is not None), default=1)
         return InstanceRequest(max(cores, 1), 1 if device is Device.GPU else 0)
+
+    def nodes_for(self, state: ServiceState, device: Device) -> BoolColumn:
+        """Nodes that a task may use: of its partition, its GPU type, and what else it asks for."""
+        flags, request, nodes = self.nodes_of(state, device), self.request(state, device), self._snapshot.nodes
+        if request.gpu_type in nodes.gpu_types:
+            flags = flags & (nodes.gpu_type == nodes.gpu_types.index(request.gpu_type))
+        if 0 <= request.node_set < nodes.node_sets.shape[1]:
+            flags = flags & nodes.node_sets[:, request.node_set]
+        return flags
 
     def slots(self, state: ServiceState, device: Device) -> int:
         """How many more instances fit on a device."""
@@ -99,7 +130,7 @@ class FreePlaces:
 
     def least_used_type(self, state: ServiceState) -> str:
         """Of the GPU types that a service is profiled on and its array may use: the one of which most is free."""
-        nodes, flags = self._snapshot.nodes, self.nodes_of(state, Device.GPU)
+        nodes, flags = self._snapshot.nodes, self.nodes_for(state, Device.GPU)
         best, best_used = "", float("inf")
         for profile in state.service.gpu:
             if profile.gpu_type in nodes.gpu_types and profile.within(state.service.target_ms, state.service.window_ms):
@@ -117,7 +148,7 @@ class FreePlaces:
             slots = np.minimum(slots, self.gpus // request.gpus)
         if device is Device.CPU and (needed := _bandwidth(state.service.cpu)):
             slots = np.minimum(slots, _whole_parts(self._bandwidth, needed))
-        found: IntColumn = np.where(self.nodes_of(state, device), slots, 0)
+        found: IntColumn = np.where(self.nodes_for(state, device), slots, 0)
         return found
 
     def _of_partition(self, name: str) -> list[int]:

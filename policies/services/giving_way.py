@@ -27,6 +27,7 @@ class GivingWay:
         )
         rows = np.flatnonzero(may)
         self._last_first: list[int] = rows[np.lexsort((-jobs.job_id[rows], -jobs.submit_s[rows]))].tolist()
+        self._held = _held_by(snapshot, np.flatnonzero(may | leaves))
         self._leaving = [np.zeros(len(nodes), dtype=np.int64) for _ in range(3)]
         for row in np.flatnonzero(leaves).tolist():
             self._leave(row)
@@ -65,7 +66,7 @@ class GivingWay:
         free = [column.tolist() for column in self._free()]
         asked, on_node = _amounts(request), dict[int, list[int]]()
         for row in self._last_first:
-            for node, amounts in self._held(row):
+            for node, amounts in self._held[row]:
                 if nodes[node]:
                     on_node.setdefault(node, []).append(row)
                     for column, part in zip(free, amounts, strict=True):
@@ -78,7 +79,7 @@ class GivingWay:
         """Those without whom it would not fit; who was submitted first is spared first."""
         left, needed = list(free), []
         for row in reversed(rows):
-            held = next(amounts for at, amounts in self._held(row) if at == node)
+            held = next(amounts for at, amounts in self._held[row] if at == node)
             without = [have - part for have, part in zip(left, held, strict=True)]
             if all(have >= part for have, part in zip(without, asked, strict=True)):
                 left = without
@@ -86,21 +87,23 @@ class GivingWay:
                 needed.append(row)
         return needed[::-1]
 
-    def _held(self, row: int) -> list[tuple[int, tuple[int, int, int]]]:
-        """What a job holds: GPUs, cores and memory by node."""
-        jobs = self._snapshot.jobs
-        owner, entry = find_allocation_entries(jobs, np.array([row], dtype=np.int64))
-        memory = split_memory_mib(jobs, owner, entry).tolist()
-        return [
-            (int(jobs.alloc_node[at]), (int(jobs.alloc_gpus[at]), int(jobs.alloc_cpus[at]), part))
-            for at, part in zip(entry.tolist(), memory, strict=True)
-        ]
-
     def _leave(self, row: int) -> None:
-        for node, amounts in self._held(row):
+        for node, amounts in self._held[row]:
             for column, part in zip(self._leaving, amounts, strict=True):
                 column[node] += part
 
 
 def _amounts(request: InstanceRequest) -> tuple[int, int, int]:
     return request.gpus, request.cores, request.memory_mib
+
+
+def _held_by(snapshot: ClusterSnapshot, rows: IntColumn) -> dict[int, list[tuple[int, tuple[int, int, int]]]]:
+    """What jobs hold, by row: GPUs, cores and memory of each node."""
+    jobs = snapshot.jobs
+    owner, entry = find_allocation_entries(jobs, rows)
+    columns = (jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], split_memory_mib(jobs, owner, entry))
+    amounts = zip(*(column.tolist() for column in columns), strict=True)
+    found: dict[int, list[tuple[int, tuple[int, int, int]]]] = {row: [] for row in rows.tolist()}
+    for row, node, held in zip(owner.tolist(), jobs.alloc_node[entry].tolist(), amounts, strict=True):
+        found[row].append((node, held))
+    return found

@@ -47,6 +47,8 @@ class ServiceState:
     gpu_qps: float
     """What an instance answers on the slowest GPU type; 0: not profiled there, or not within the target."""
     settings: ServiceSettings
+    usable_instances: tuple[int, int]
+    """Instances that answer, or will, by :class:`.Device`."""
 
     @property
     def load_qps(self) -> float:
@@ -68,7 +70,7 @@ class ServiceState:
 
     def usable(self, device: Device) -> int:
         """Instances of a device that answer, or will."""
-        return sum(one.device is device and one.state in USABLE for one in self.instances)
+        return self.usable_instances[device]
 
     def tasks(self, device: Device) -> int:
         """As many may run on a device."""
@@ -100,20 +102,23 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
     ends = np.searchsorted(table.service[order], np.arange(len(table.services) + 1)).tolist()
     order_list, types = order.tolist(), _gpu_types(snapshot)
     rows = (table.job_id.tolist(), table.device.tolist(), table.state.tolist(), table.since_s.tolist())
+    limit_s = table.settings.start_limit_s
     columns = (table.load_qps.tolist(), table.forecast_qps.tolist(), table.low_since_s.tolist(), table.waiting.tolist())
     for row, (service, seen, forecast, low, waiting) in enumerate(zip(table.services, *columns, strict=True)):
         cpu_qps, by_type = _capacities(service)
         slowest = min(by_type.values(), default=0.0)
-        instances = []
+        instances, usable = [], [0, 0]
         for at in order_list[ends[row] : ends[row + 1]]:
             device = Device(rows[1][at])
+            state, since_s = InstanceState(rows[2][at]), rows[3][at]
+            if state is InstanceState.STARTING and snapshot.now_s - since_s >= limit_s:
+                state, since_s = InstanceState.FAILED, since_s + limit_s
             capacity = cpu_qps if device is Device.CPU else by_type.get(types[at], slowest)
-            instances.append(
-                Instance(rows[0][at], device, InstanceState(rows[2][at]), rows[3][at], capacity, types[at])
-            )
+            usable[device] += state in USABLE
+            instances.append(Instance(rows[0][at], device, state, since_s, capacity, types[at]))
         yield ServiceState(
             row, service, seen, forecast, low, (waiting[0], waiting[1]), tuple(instances), cpu_qps, slowest,
-            table.settings,
+            table.settings, (usable[0], usable[1]),
         )  # fmt: skip
 
 

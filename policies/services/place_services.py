@@ -43,7 +43,7 @@ class PlaceServices:
             first = _goes_first(state, target, changes, places)
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
-            if first[Device.GPU] and state.settings.gives_way and not math.isnan(state.load_qps):
+            if first[Device.GPU] and state.settings.gives_way and _is_short(state, state.seen_qps):
                 urgent.append((state, changes.starts[Device.GPU]))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
@@ -72,22 +72,25 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
     """Whether its tasks go before others, by device: others wait there, and what is ready does not answer the load."""
-    ready = [one for one in state.instances if one.state is InstanceState.READY]
-    if math.isnan(state.load_qps) or target.preferred or not state.load_qps:
-        short = False
-    elif not state.profiled:
-        short = not ready
-    else:
-        short = state.settings.headroom * ready_qps(ready) < state.load_qps
+    short = not target.preferred and _is_short(state, state.load_qps)
     on = [short and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
     return on[0], on[1]
+
+
+def _is_short(state: ServiceState, load_qps: float) -> bool:
+    """Whether the ready instances do not answer a load with the headroom in hand."""
+    if math.isnan(load_qps) or not load_qps:
+        return False
+    if not state.profiled:
+        return not any(one.state is InstanceState.READY for one in state.instances)
+    return state.settings.headroom * ready_qps(state.instances) < load_qps
 
 
 def _scalings(
     state: ServiceState, target: Target, changes: Changes, places: FreePlaces, first: Sequence[bool]
 ) -> list[ScaleService]:
     """One for each device that has tasks."""
-    found = []
+    found, reason = [], _reason(state, target, changes)
     for device in Device:
         if state.waiting[device] or state.on(device, *InstanceState):
             starting = changes.starts[device] > 0 and device is Device.GPU
@@ -98,7 +101,7 @@ def _scalings(
                     device=device,
                     instances=changes.instances[device],
                     first=first[device],
-                    reason=_reason(state, target, changes),
+                    reason=reason,
                     gpu_type=places.least_used_type(state) if starting else "",
                 )
             )
@@ -158,7 +161,7 @@ def _give_way(
         tasks = tuple(table.task_id[mine].tolist()[:wanted])
         request = places.request(state, Device.GPU)
         for _ in range(wanted):
-            rows = leaving.find(request, places.nodes_of(state, Device.GPU))
+            rows = leaving.find(request, places.nodes_for(state, Device.GPU))
             if rows is None:
                 break
             found += [

@@ -95,7 +95,8 @@ class ServiceTable:
 
     services: tuple[Service, ...] = ()
     load_qps: FloatColumn = field(default_factory=lambda: np.zeros(0))
-    """Queries in a second now, by the routers; NaN where no router reported for a while."""
+    """Queries in a second, by the routers, over the last minute or so: placed by single seconds, services would follow their
+    noise. NaN where no router reported for a while."""
     forecast_qps: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """The most that is expected within the next minutes; NaN where nothing is known."""
     low_since_s: FloatColumn = field(default_factory=lambda: np.zeros(0))

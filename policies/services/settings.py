@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from slurm_soda.policies.errors import PolicyError
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Bounds of the placement (docs/policies/services.md)."""
+    """Bounds of the placement (docs/policies/services.md).
+
+    Raises:
+        PolicyError: a value that is not allowed; names it and what is.
+    """
 
     headroom: float = 0.8
     """Part of an instance's capacity that is counted on, above 0 and at most 1 (paper 004, Section V-D: 80 %)."""
@@ -21,5 +28,24 @@ class ServiceSettings:
     """A failed instance is replaced so long after it failed; with n failed ones, 2^(n-1) times as long after the last."""
     requeue_failed_s: float = 600.0
     """Where no more may run beside it, a failed instance is requeued after so long."""
+    start_limit_s: float = 1800.0
+    """An instance that starts for so long counts as failed."""
+    queued_s: float = 60.0
+    """CPU jobs that have waited for so long make a service prefer idle GPUs to cores."""
     gives_way: bool = True
     """Jobs that can be requeued give way to a service that needs a GPU."""
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("headroom", 0.0 < self.headroom <= 1.0, "a number above 0 and at most 1"),
+            ("hysteresis", 0.0 <= self.hysteresis < 1.0, "a number from 0 to below 1"),
+            ("cool_down_s", 0.0 <= self.cool_down_s < math.inf, "seconds, from 0"),
+            ("horizon_s", 0.0 < self.horizon_s <= 86_400.0, "seconds, above 0 and at most a day (86400)"),
+            ("retry_s", 0.0 < self.retry_s < math.inf, "seconds, above 0"),
+            ("start_limit_s", 0.0 < self.start_limit_s < math.inf, "seconds, above 0"),
+            ("queued_s", 0.0 <= self.queued_s < math.inf, "seconds, from 0"),
+            ("requeue_failed_s", 0.0 < self.requeue_failed_s < math.inf, "seconds, above 0"),
+        )
+        for name, holds, allowed in rules:
+            if not holds:
+                raise PolicyError(f"services: {name} = {getattr(self, name)} is not allowed; allowed are {allowed}")

@@ -24,7 +24,7 @@ class Target:
     """Fewer instances, or cores instead of a GPU, would do."""
     preferred: bool = False
     """The GPU is not needed: it is idle while others wait for cores."""
-    handed_over: Device | None = None
+    left_device: Device | None = None
     """The device that its instances leave, so that they drain without a cool-down."""
 
     def on(self, device: Device) -> int:
@@ -45,8 +45,8 @@ def find_target(state: ServiceState, places: FreePlaces, now_s: float) -> Target
         why = f"cores would do since {_since(state, now_s)}, and shall for {state.settings.cool_down_s:g} s: {why}"
     counts, fewer = _counts(state, device, now_s)
     other = Device(1 - device)
-    handed_over = Device.CPU if device is Device.GPU and not counts[other] else None
-    return Target(counts[0], counts[1], why, lower or fewer, preferred, handed_over)
+    left_device = Device.CPU if device is Device.GPU and not counts[other] else None
+    return Target(counts[0], counts[1], why, lower or fewer, preferred, left_device)
 
 
 def instances_for(load_qps: float, kept: Sequence[float], new: float) -> int:

@@ -7,6 +7,7 @@ from slurm_soda.policies.registry.parameters import (
     finite_from,
     integer_from,
     number_from,
+    number_within,
     one_of,
     optional_reader,
     read_boolean,
@@ -20,6 +21,9 @@ from slurm_soda.policies.sharing.sjf.policy import MAX_JOBS_PER_GPU as MOST_SHAR
 
 _BOUND = "a number from 0, or inf"
 _COUNT = "a whole number from 1"
+_MOST_CHANGE_S = 1e12
+"""More than the costs of any simulation together; times GPUs and waiting jobs it stays finite."""
+_CHANGE = f"a number from 0 to {_MOST_CHANGE_S:g}"
 CAUTION = Parameter(
     "caution",
     0.0,
@@ -158,8 +162,8 @@ CHANGE_S = Parameter(
     0.0,
     "s",
     "what is lost when jobs change places: a running job moves only where that pays",
-    "a finite number from 0",
-    finite_from(0.0),
+    _CHANGE,
+    number_within(0.0, _MOST_CHANGE_S),
 )
 
 
@@ -175,15 +179,15 @@ SODA_PARAMETERS = (
         60.0,
         "s",
         "what a preemption costs on each GPU: to save, to start again, and work since the last checkpoint",
-        "a finite number from 0",
-        finite_from(0.0),
+        _CHANGE,
+        number_within(0.0, _MOST_CHANGE_S),
     ),
     Parameter(
         "resolution",
         1.75,
         "ratio",
         "a running job gives way only to jobs whose learned rank is so many times smaller: half of all predictions err less",
-        "a number from 1",
+        "a number from 1, or inf",
         number_from(1.0),
     ),
 )

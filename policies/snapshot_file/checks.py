@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable, UnknownNodes
+from slurm_soda.policies.snapshot_file.service_checks import check_services
 from slurm_soda.policies.snapshot_file.values import EncodingError, unexpected
 
 MOST = 2**40
@@ -31,6 +32,7 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
         raise unexpected("snapshot.now_s", snapshot.now_s, "a time in Unix seconds")
     _check_jobs(snapshot)
     _check_nodes(snapshot)
+    check_services(snapshot)
     present = set(snapshot.jobs.job_id.tolist())
     for at, job in enumerate(snapshot.pools.waiting):
         if job.job_id not in present:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from slurm_soda.simulator.errors import SimulatorError
 
+MOST_S = 1e11
+"""No cost is larger: more than 3,000 years, as for times of traces. Sums and squares of such numbers stay finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -30,8 +33,8 @@ class Costs:
     def __post_init__(self) -> None:
         for name in ("start_s", "restart_s", "checkpoint_s", "round_s"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise SimulatorError(f"{name} = {value!r} is not allowed; use a number of seconds from 0")
+            if not 0 <= value <= MOST_S:
+                raise SimulatorError(f"{name} = {value!r} is not allowed; use a number of seconds from 0 to {MOST_S:g}")
         if not self.checkpoint_every_s > 0:
             raise SimulatorError(
                 f"checkpoint_every_s = {self.checkpoint_every_s!r} is not allowed; use a number of seconds above 0, or inf"

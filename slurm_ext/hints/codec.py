@@ -28,18 +28,21 @@ from slurm_soda.slurm_ext.hints.flags import (
     GPU_MEMORY_MAX_MIB,
     GRACE_MAX_S,
     MODEL_MAX_BYTES,
+    SERVICE_MAX_BYTES,
     HintFlag,
     Hints,
 )
 
 TAG_PREFIX = "soda:1:"
-TAG_MAX_BYTES = 420
+TAG_MAX_BYTES = 470
 COMMENT_MAX_BYTES = 1024
 """slurmctld refuses a job or an update with a longer comment."""
 
 _SHOWN_BYTES = 40
 _DIGITS = frozenset("0123456789")
 _MODEL_FIRST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+_SERVICE_FIRST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_SERVICE_REST = _SERVICE_FIRST | frozenset("-")
 _MODEL_REST = _MODEL_FIRST | frozenset("._+-/")
 _MIB_PER_UNIT = {"M": 1, "G": 1024, "T": 1024 * 1024}
 _SECONDS_PER_UNIT = {"s": 1, "m": 60}
@@ -74,6 +77,12 @@ def _count(text: str, max_digits: int) -> str | None:
 
 def _name(text: str) -> str | None:
     good = 0 < len(text) <= MODEL_MAX_BYTES and text[0] in _MODEL_FIRST and _MODEL_REST.issuperset(text)
+    return text if good else None
+
+
+def _service(text: str) -> str | None:
+    """The name that a service's file gives it (``wire/services/service_file.py``)."""
+    good = 0 < len(text) <= SERVICE_MAX_BYTES and text[0] in _SERVICE_FIRST and _SERVICE_REST.issuperset(text)
     return text if good else None
 
 
@@ -126,6 +135,7 @@ _RULES: dict[str, Callable[[HintFlag, str], str | None]] = {
     "factor": lambda _, text: _factor(text),
     "size": lambda _, text: _size(text),
     "checkpoint": lambda _, text: _checkpoint(text),
+    "service": lambda _, text: _service(text),
 }
 
 
@@ -207,6 +217,7 @@ def hints_to_dict(hints: Hints) -> dict[str, str]:
         "gpu_memory": None if hints.gpu_memory_mib is None else f"{hints.gpu_memory_mib}M",
         "accumulates": "yes" if hints.accumulates else None,
         "checkpoint": _text(hints.checkpoint_signal),
+        "service": hints.service,
     }
     if hints.checkpoint_signal is not None and hints.checkpoint_grace_s is not None:
         values["checkpoint"] = f"{hints.checkpoint_signal}@{hints.checkpoint_grace_s}"

@@ -16,6 +16,7 @@ from slurm_soda.slurm_ext.hints.flags import (
     GPU_MEMORY_MAX_MIB,
     GRACE_MAX_S,
     MODEL_MAX_BYTES,
+    SERVICE_MAX_BYTES,
     HintFlag,
 )
 
@@ -31,6 +32,7 @@ def c_header() -> str:
     return f"""/* Written by `make flags` from slurm_ext/hints/flags.py: do not edit. */
 #define SODA_FLAG_COUNT {len(FLAGS)}
 #define SODA_MODEL_MAX_BYTES {MODEL_MAX_BYTES}
+#define SODA_SERVICE_MAX_BYTES {SERVICE_MAX_BYTES}
 #define SODA_GPU_MEMORY_MAX_MIB {GPU_MEMORY_MAX_MIB}
 #define SODA_GRACE_MAX_S {GRACE_MAX_S}
 #define SODA_CATEGORIES {", ".join(map(_quoted, CATEGORIES))}
@@ -59,6 +61,7 @@ def lua_table() -> str:
     return f"""local CATEGORIES = {{ {_lua_set(CATEGORIES)} }}
 local SIGNALS = {{ {_lua_set(CHECKPOINT_SIGNALS)} }}
 local MODEL_MAX_BYTES, GPU_MEMORY_MAX_MIB, GRACE_MAX_S = {MODEL_MAX_BYTES}, {GPU_MEMORY_MAX_MIB}, {GRACE_MAX_S}
+local SERVICE_MAX_BYTES = {SERVICE_MAX_BYTES}
 -- In the order of the tag.
 M.flags = {{
 {rows}}}

@@ -16,6 +16,7 @@ CHECKPOINT_SIGNALS = ("HUP", "INT", "QUIT", "ABRT", "ALRM", "TERM", "USR1", "USR
 """Signals that Slurm 22.05 to 26.05 can name, that a job can catch, and that end a job which does not catch them."""
 
 MODEL_MAX_BYTES = 64
+SERVICE_MAX_BYTES = 40
 COUNT_MAX_DIGITS = {"batch_size": 7, "iterations": 12}
 GPU_MEMORY_MAX_MIB = 9_999_999
 GRACE_MAX_S = 3600
@@ -43,6 +44,8 @@ class Hints:
     """Name without SIG, such as ``TERM`` or ``USR1``; ``None``: the job cannot be preempted."""
     checkpoint_grace_s: int | None = None
     """Seconds the job gets between that signal and the requeue."""
+    service: str | None = None
+    """Name of its owner's inference service of which each run is an instance (docs/design/0015-services.md)."""
 
     @property
     def preemptible(self) -> bool:
@@ -56,7 +59,8 @@ class HintFlag:
 
     key: str
     kind: str
-    """Rule for its value: ``choice``, ``name``, ``count``, ``switch``, ``yesno``, ``factor``, ``size``, ``checkpoint``."""
+    """Rule for its value: ``choice``, ``name``, ``count``, ``switch``, ``yesno``, ``factor``, ``size``, ``checkpoint``,
+    ``service``."""
     metavar: str
     """What ``sbatch --help`` shows after ``=``; empty for a flag without a value."""
     allowed: str
@@ -102,6 +106,9 @@ FLAGS = (
          f"SIGNAL or SIGNAL@GRACE with SIGNAL one of {_ALLOWED_SIGNALS} and GRACE from 1 to {GRACE_MAX_S} seconds, "
          "such as USR1@90 or USR1@2m",
          "the job saves its state on SIGNAL and may be requeued GRACE seconds (s, or m for minutes) later"),
+    HintFlag("service", "service", "NAME",
+         f"1 to {SERVICE_MAX_BYTES} small letters, digits and hyphens, beginning with a letter or digit",
+         "each run is an instance of this inference service (sodactl service start gives it)"),
 )  # fmt: skip
 """Every flag, in the order of ``sbatch --help`` and of the tag."""
 

@@ -12,6 +12,7 @@ local M = {}
 local CATEGORIES = { cv = true, nlp = true, speech = true, other = true }
 local SIGNALS = { HUP = true, INT = true, QUIT = true, ABRT = true, ALRM = true, TERM = true, USR1 = true, USR2 = true, XCPU = true }
 local MODEL_MAX_BYTES, GPU_MEMORY_MAX_MIB, GRACE_MAX_S = 64, 9999999, 3600
+local SERVICE_MAX_BYTES = 40
 -- In the order of the tag.
 M.flags = {
     { key = "category", kind = "choice", allowed = "cv, nlp, speech or other" },
@@ -26,6 +27,7 @@ M.flags = {
     { key = "gpu_memory", kind = "size", allowed = "a size from 1M to 9999999M with M, G or T, such as 800M or 12G" },
     { key = "accumulates", kind = "switch", allowed = "yes" },
     { key = "checkpoint", kind = "checkpoint", allowed = "SIGNAL or SIGNAL@GRACE with SIGNAL one of HUP, INT, QUIT, ABRT, ALRM, TERM, USR1, USR2 or XCPU and GRACE from 1 to 3600 seconds, such as USR1@90 or USR1@2m" },
+    { key = "service", kind = "service", allowed = "1 to 40 small letters, digits and hyphens, beginning with a letter or digit" },
 }
 -- End of what `make flags` writes.
 
@@ -57,6 +59,10 @@ end
 
 local function name(text)
     return #text <= MODEL_MAX_BYTES and text:match("^[0-9A-Za-z][0-9A-Za-z._+/%-]*$") or nil
+end
+
+local function service(text)
+    return #text <= SERVICE_MAX_BYTES and text:match("^[0-9a-z][0-9a-z-]*$") or nil
 end
 
 local function factor(text)
@@ -98,7 +104,7 @@ end
 
 local RULES = {
     choice = one_of(CATEGORIES), name = name, switch = one_of(YES), yesno = one_of(YES_NO), factor = factor, size = size,
-    checkpoint = checkpoint,
+    checkpoint = checkpoint, service = service,
 }
 for _, flag in ipairs(M.flags) do
     flag.rule = RULES[flag.kind] or count(flag.max_digits)

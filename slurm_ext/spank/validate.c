@@ -5,6 +5,7 @@
 
 #define ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 #define DIGITS "0123456789"
+#define SMALL "abcdefghijklmnopqrstuvwxyz"
 #define LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 enum { SHOWN_BYTES = 40 };
@@ -64,6 +65,16 @@ static bool model(const char *text, char *out)
     size_t length = strnlen(text, SODA_MODEL_MAX_BYTES + 1);
     if (length == 0 || length > SODA_MODEL_MAX_BYTES || strspn(text, LETTERS DIGITS) == 0 ||
         strspn(text, LETTERS DIGITS "._+-/") != length)
+        return false;
+    snprintf(out, SODA_VALUE_MAX, "%s", text);
+    return true;
+}
+
+static bool service(const char *text, char *out)
+{
+    size_t length = strnlen(text, SODA_SERVICE_MAX_BYTES + 1);
+    if (length == 0 || length > SODA_SERVICE_MAX_BYTES || strspn(text, SMALL DIGITS) == 0 ||
+        strspn(text, SMALL DIGITS "-") != length)
         return false;
     snprintf(out, SODA_VALUE_MAX, "%s", text);
     return true;
@@ -161,6 +172,8 @@ bool soda_canonical(const struct soda_flag *flag, const char *text, char out[SOD
         return size(text, out);
     case SODA_CHECKPOINT:
         return checkpoint(text, out);
+    case SODA_SERVICE:
+        return service(text, out);
     }
     return false;
 }

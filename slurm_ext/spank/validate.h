@@ -25,6 +25,7 @@ enum soda_kind {
     SODA_FACTOR,
     SODA_SIZE,
     SODA_CHECKPOINT,
+    SODA_SERVICE,
 };
 
 struct soda_flag {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -32,10 +32,15 @@ from slurm_soda.slurm_ext.sharing.guest_requests import gpus_of, request_fields
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, WaitingQueue
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 
-JobChangeKind = Literal["order", "signal", "requeue", "start-now", "rewrite", "share", "unshare", "release", "undo"]
+JobChangeKind = Literal[
+    "order", "signal", "requeue", "start-now", "rewrite", "share", "unshare", "lease", "release", "undo"
+]
 
 REQUEUE_IF_ENDED = {"Ended": "yes"}
 """Marks a requeue that shall hit a job which has ended after its checkpoint."""
+
+DRAINED_RUN = "Restarts"
+"""Of a requeue that belongs to no preemption: the restart count of the run that it ends."""
 
 ARRAY_TASK = "ArrayTask"
 """Marks a change of one of the waiting tasks that a job stands for."""
@@ -201,6 +206,23 @@ def order_changes(
     return changes
 
 
+def lead_with(plan: Plan, job_ids: Collection[int]) -> Plan:
+    """The plan in which these jobs go before all others of their queues."""
+    if not job_ids:
+        return plan
+    first = np.array(sorted(job_ids), dtype=np.int64)
+    return replace(plan, actions=tuple(_led(one, first) if isinstance(one, OrderJobs) else one for one in plan.actions))
+
+
+def _led(order: OrderJobs, first: IntColumn) -> OrderJobs:
+    columns = {name: getattr(order, name) for name in ("job_ids", "others", "unranked")}
+    mine = first[np.isin(first, np.concatenate(list(columns.values())))]
+    if not len(mine):
+        return order
+    rest = {name: column[~np.isin(column, mine)] for name, column in columns.items()}
+    return replace(order, **rest, guests=np.concatenate((order.guests, mine)))
+
+
 _SERVED, _MAKES_WAY, _KEEPS_PLACES, _STARTS, _AWAITS, _WAITS, _NEVER = range(7)
 
 
@@ -326,6 +348,11 @@ def signal_change(job_id: int, name: str, reason: str) -> JobChange:
 def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChange:
     """Puts a running job back into the queue; with ``ended`` also one that has ended after its checkpoint."""
     return JobChange(job_id, "requeue", REQUEUE_IF_ENDED if ended else {}, {}, reason, preemption_id(job_id))
+
+
+def drained_change(job_id: int, restarts: int, reason: str, action: str) -> JobChange:
+    """Puts an instance of a service, which answers no more queries in this run, back into the queue."""
+    return JobChange(job_id, "requeue", {DRAINED_RUN: str(restarts)}, {}, reason, action)
 
 
 def lift_end_change(job_id: int, reason: str) -> JobChange:

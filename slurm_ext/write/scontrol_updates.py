@@ -23,7 +23,7 @@ _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _MIB = re.compile(r"[1-9][0-9]{0,9}")
 _TASK = re.compile(r"[0-9]{1,9}")
 _SIGNED = re.compile(r"-?[0-9]{1,10}")
-_TIME = re.compile(r"now(\+[0-9]{1,6})?|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
+_TIME = re.compile(r"now(\+[0-9]{1,6})?|uts[0-9]{7,11}|[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:[0-9][0-9]:[0-9][0-9]")
 _TRES = re.compile(r"(gres/[A-Za-z][A-Za-z0-9_]{0,31}(:[A-Za-z][A-Za-z0-9_.-]{0,30})?|cpu)([:=]([0-9]{1,4}))?")
 _HOSTS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,\[\]-]{0,4000}")
 _NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]{0,500}")
@@ -49,7 +49,7 @@ _GUEST_GPU = re.compile(r"gres/(?!gpu:)([A-Za-z][A-Za-z0-9_]{0,31}):g([0-9]{1,3}
 _TRES_WORDS = f"nothing, or gres/NAME[:TYPE][:COUNT], comma separated, COUNT at most {_MOST_PER_NODE} on a node"
 _GRAMMAR: dict[str, tuple[Callable[[str], object], str]] = {
     "SiteFactor": (_is_site_factor, f"a whole number between -{SITE_FACTOR_LIMIT} and {SITE_FACTOR_LIMIT}"),
-    "StartTime": (_TIME.fullmatch, "now, now+SECONDS or YYYY-MM-DDTHH:MM:SS"),
+    "StartTime": (_TIME.fullmatch, "now, now+SECONDS, utsSECONDS (Unix) or YYYY-MM-DDTHH:MM:SS"),
     "CPUsPerTask": (_COUNT.fullmatch, "a positive count"),
     "NumCPUs": (_COUNT.fullmatch, "a positive count"),
     "MinCPUsNode": (_COUNT.fullmatch, "a positive count"),

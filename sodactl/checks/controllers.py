@@ -17,8 +17,9 @@ from slurm_soda.daemon.store.server import has_password, store_now_s
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.live.sodad_http import controller_urls
 from slurm_soda.sodactl.live.status import STANDBY_SILENT_S
-from slurm_soda.sodactl.live.view_source import controller_urls, status_at
+from slurm_soda.sodactl.live.view_source import status_at
 from slurm_soda.sodactl.site_access import SiteAccess
 
 _OTHERS_MAY_READ = 0o004

@@ -72,6 +72,7 @@ def cluster() -> None:
     show_default=True,
     help="Release of Slurm.",
 )
+@click.option("--serving", is_flag=True, help="With what inference services need: HAProxy and ONNX Runtime.")
 @click.option("--base", help="Image of that Slurm's Debian to build on.  [default: from a registry, else debootstrap]")
 @_json_option
 def up(
@@ -84,6 +85,7 @@ def up(
     packed: bool,
     mode: str,
     slurm: str,
+    serving: bool,
     base: str | None,
     as_json: bool,
 ) -> None:
@@ -100,7 +102,9 @@ def up(
       sodactl cluster up --slurm 26.05                      a newer Slurm, from Debian's next release
     """  # noqa: D301 - click reads the control character
     size: dict[str, Any] = {"nodes": nodes, "gpus": gpus, "cpus": cpus, "memory_mib": memory_mib}
-    made = ContainerCluster.up(name, **size, packed=packed, slurm=slurm, base=base, progress=_print_progress)
+    made = ContainerCluster.up(
+        name, **size, packed=packed, slurm=slurm, serving=serving, base=base, progress=_print_progress
+    )
     try:
         if mode != "off":
             _print_progress(f"starting sodad in mode {mode}")

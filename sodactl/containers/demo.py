@@ -13,11 +13,13 @@ from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
 from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
 from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
+from slurm_soda.demo.services_day.day_settings import DaySettings
 from slurm_soda.demo.sharing_mix.sharing_runs import SharingDemoSettings
 from slurm_soda.policies.policy import DEFAULT_POLICY
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
 from slurm_soda.sodactl.containers.pools_demo import run_pools_demo
+from slurm_soda.sodactl.containers.services_demo import show_services_demo
 from slurm_soda.sodactl.containers.sharing_demo import show_sharing_demo
 from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
@@ -36,6 +38,14 @@ from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 @click.option("--name", default="demo", show_default=True, help="Name of the cluster, so that two demos can run.")
 @click.option("--pools", is_flag=True, help="Instead: a burst of CPU jobs, without and with pools.")
 @click.option("--sharing", is_flag=True, help="Instead: jobs that share GPUs, against Tiresias and stock Slurm.")
+@click.option("--services", is_flag=True, help="Instead: a day of an inference service, on a GPU all day and placed.")
+@click.option(
+    "--minutes",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(2.0, 240.0),
+    help="With --services: how long a day is.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
 def demo(
@@ -50,6 +60,8 @@ def demo(
     name: str,
     pools: bool,
     sharing: bool,
+    services: bool,
+    minutes: float,
     as_json: bool,
 ) -> int:
     """The same jobs under stock Slurm and under slurm-soda.
@@ -65,8 +77,10 @@ def demo(
 
     With --pools it is a burst of CPU jobs amid training jobs (SODA, 2023): one partition against pools that lend each
     other idle cores; exit status 1 if a promise of that page does not hold. With --sharing it is a mix of light models, most
-    of which cannot save their state: stock Slurm, Tiresias, and jobs that share GPUs; it takes 15 minutes. Ctrl-C and kill
-    take the cluster down.
+    of which cannot save their state: stock Slurm, Tiresias, and jobs that share GPUs; it takes 15 minutes. With --services
+    it is a day of one inference service amid training jobs: on a GPU all day, and placed on a GPU or a core by its load;
+    it takes three times --minutes, and exit status 1 tells that a figure is not as wanted. Ctrl-C and kill take the cluster
+    down.
 
     \b
     Examples:
@@ -75,7 +89,11 @@ def demo(
       sodactl demo --keep                     then: sodactl cluster exec --name demo root -- squeue
       sodactl demo --pools                   CPU jobs storm the cluster
       sodactl demo --sharing                 two jobs on one GPU
+      sodactl demo --services                an inference service leaves its GPU at night
     """  # noqa: D301 - click reads the control character
+    if services:
+        _refuse_with("--services", ("jobs", "time_scale", "policy", "sharing", "pools"), context)
+        return show_services_demo(DaySettings(seed, minutes, out, keep, name), as_json=as_json)
     if pools:
         _refuse_with("--pools", ("jobs", "time_scale", "policy", "sharing"), context)
         return run_pools_demo(BurstSettings(seed=seed, out=out, keep=keep, cluster=name), as_json=as_json)

@@ -12,6 +12,7 @@ import click
 
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
+from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobTable
 from slurm_soda.policies.snapshot_file.document import SnapshotDump, parameters_of, plan_bytes, policy_document
 from slurm_soda.policies.snapshot_file.encoding import codec_of
@@ -170,6 +171,9 @@ def _placed(row: Document) -> list[str]:
 
 
 def _acted(row: Document) -> list[str]:
+    if row["is"] == "ScaleService":
+        on = "CPU cores" if row["device"] == Device.CPU else f"{row['gpu_type']} GPUs".lstrip()
+        return [row["id"], f"{row['instances']} on {on}{', first' * row['first']}", row["reason"]]
     told = {name: value for name, value in row.items() if name not in _SHOWN_APART and value}
     return [row["id"], ", ".join(f"{name} {_text(value)}" for name, value in told.items()), row["reason"]]
 

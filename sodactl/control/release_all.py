@@ -21,6 +21,7 @@ from slurm_soda.slurm_ext.write import job_changes
 from slurm_soda.slurm_ext.write.guest_release import guest_release_changes, running_guests
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
+from slurm_soda.slurm_ext.write.start_leases import lease_release_changes
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control import manual_changes, undo
 from slurm_soda.sodactl.control.checkpoint_wait import (
@@ -54,6 +55,7 @@ def release_all(site: SiteAccess, *, as_json: bool, dry_run: bool) -> int:
 
     Leaves every job to Slurm alone: resets every SiteFactor (also of held jobs, where Slurm does not say whether there is
     one), gives waiting guests on GPUs of others their own requests again (by what their jobs carry, without the store too),
+    ends the leases with which tasks of services wait,
     and restores requests for cores that it changed, unless someone changed them since. The two minutes that Slurm makes a
     requeued job wait stay. Waits for jobs that were asked to save their state, as long as their grace lasts. Without a
     running sodad it requeues jobs that ended for a preemption after their checkpoint, while Slurm still lists them.
@@ -162,7 +164,8 @@ class _Run:
         ]
         guests, said = guest_release_changes(self.client, reading.jobs, "release-all")
         self.warnings += said
-        wanted = [ManualChange(change, submit_s[change.job_id]) for change in guests] + wanted
+        leases = lease_release_changes(reading.jobs, self.site.now_s(), "release-all: it starts as any task")
+        wanted = [ManualChange(change, submit_s[change.job_id]) for change in guests + leases] + wanted
         wanted = [entry for entry in self._changes_by_store(reading) + wanted if not self._taken(entry.change)]
         if self.dry_run:
             results = [JobChangeResult(entry.change) for entry in wanted]

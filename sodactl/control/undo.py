@@ -29,7 +29,7 @@ from slurm_soda.sodactl.site_access import SiteAccess, on_site
 _COMPARED = ("NumCPUs", "SiteFactor", "Partition", "TresPerNode", "TresPerJob")
 """Fields that Slurm shows as they were written, but for the order of a list: the partition that a job ran in comes first."""
 
-_UNDONE_BY: Mapping[str, JobChangeKind] = {"rewrite": "rewrite", "share": "unshare"}
+_UNDONE_BY: Mapping[str, JobChangeKind] = {"rewrite": "rewrite", "share": "unshare", "lease": "lease"}
 _NOT_UNDOABLE = {
     "unshare": "sodad lets a job share GPUs again if it is better so",
     "signal": "a signal cannot be taken back",

@@ -5,9 +5,8 @@ A request over HTTP carries a MUNGE credential of the user, so that sodad shows 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -22,21 +21,10 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import Epoch
-from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config, runs_slurmctld
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe, failure_text
+from slurm_soda.sodactl.live.sodad_http import SodadAbsentError, SodadRefusalError, find_addresses, request_sodad
 from slurm_soda.sodactl.site_access import SiteAccess
-from slurm_soda.wire.errors import MungeError
-from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
-
-TIMEOUT_S = 2.0
-"""For each step of a request: connecting, and every wait for more of the answer."""
-
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-
-_REFUSAL_STATUSES = (403, 429, 503)
-"""With which sodad says why it does not tell."""
+from slurm_soda.wire.munge import Munge
 
 T = TypeVar("T")
 
@@ -118,15 +106,9 @@ def find_stall(session: Session, epoch: Epoch | None, site: SiteAccess) -> str:
 def status_at(site: SiteAccess, url: str) -> StatusView | None:
     """How the sodad at an address fares; ``None`` where none answers."""
     try:
-        return decode_view(StatusView, _get(url, "/v1/status", {"cycles": "0"}, site.context.munge))
-    except (_ApiUnavailableError, _ApiRefusalError, ViewJsonError):
+        return decode_view(StatusView, request_sodad(url, "/v1/status", {"cycles": "0"}, site.context.munge))
+    except (SodadAbsentError, SodadRefusalError, ViewJsonError):
         return None
-
-
-def controller_urls(config: SlurmConfig, port: int) -> list[tuple[str, str]]:
-    """Slurm's controllers by name, and where a sodad on each answers."""
-    hosts = [_name_and_address(value) for value in list_config_values(config, "SlurmctldHost")]
-    return [(name, f"http://{address}:{port}") for name, address in hosts]
 
 
 def describe_absence(epoch: Epoch | None, stall: str, now_s: float) -> str:
@@ -203,78 +185,24 @@ class ApiViewSource:
         refusals = []
         for url in self.urls:
             try:
-                return decode_view(kind, _get(url, path, query, self.munge))
+                return decode_view(kind, request_sodad(url, path, query, self.munge))
             except ViewJsonError as error:
                 refusals.append(f"{url} answers as no sodad of this version does ({error})")
-            except _ApiRefusalError as error:
+            except SodadRefusalError as error:
                 raise StoreError(f"sodad at {url} does not tell: {error}") from error
-            except _ApiUnavailableError as error:
+            except SodadAbsentError as error:
                 refusals.append(f"{url}: {error}")
         if not refusals or (self.is_controller_host and isinstance(self.store_error, StoreMissingError)):
             raise self.store_error
         raise StoreError(f"sodad does not answer ({'; '.join(refusals)}), and {self.store_error}") from self.store_error
 
 
-class _ApiUnavailableError(SodaError):
-    """No answer, or none of sodad's."""
-
-
-class _ApiRefusalError(SodaError):
-    """Sodad says why this user is not told."""
-
-
 def _api_view_source(site: SiteAccess, because: StoreError) -> ApiViewSource:
-    url = site.context.url() or site.settings.api.url
-    if url:
-        return ApiViewSource([url.rstrip("/")], because, is_controller_host=False, munge=site.context.munge)
-    asked = CommandProbe(site.context.runner()).run("scontrol", "show", "config")
-    config = parse_config(asked.stdout.decode("utf-8", "surrogateescape")) if asked.status == 0 else {}
-    if not config:
+    addresses = find_addresses(site)
+    if addresses.unknown:
         because = StoreError(
-            f"Slurm does not tell on which host sodad is ({failure_text(asked)}), and {because.found}",
+            f"{addresses.unknown}, and {because.found}",
             f"SODA_URL=http://HOST:{site.settings.api.port} sodactl … asks there",
         )
-    urls = [url for _, url in controller_urls(config, site.settings.api.port)]
-    here = runs_slurmctld(config, site.context.host())
-    return ApiViewSource(urls, because, is_controller_host=here, munge=site.context.munge)
-
-
-def _name_and_address(value: str) -> tuple[str, str]:
-    """Take ``ctl`` or ``ctl(10.0.0.1)`` apart (slurm.conf, SlurmctldHost)."""
-    name, _, rest = value.partition("(")
-    address = rest.rstrip(")") or name
-    return name, f"[{address}]" if ":" in address else address
-
-
-def _get(url: str, path: str, query: Mapping[str, str], munge: Munge) -> bytes:
-    # slow to import, and not needed where the store can be read
-    from http.client import HTTPConnection, HTTPException, HTTPSConnection  # noqa: PLC0415
-    from urllib.parse import urlencode, urlsplit  # noqa: PLC0415
-
-    target = f"{path}?{urlencode(query)}"
-    try:
-        parts = urlsplit(url)
-        if not parts.hostname:
-            raise _ApiUnavailableError("is no address such as http://ctl:6830")
-        credential = munge.encode_request(f"GET {target}".encode("ascii"))
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        # http.client knows no proxies: a variable of the user's cannot send this elsewhere.
-        with closing(kind(parts.hostname, parts.port, timeout=TIMEOUT_S)) as connection:
-            connection.request("GET", parts.path + target, headers={CREDENTIAL_HEADER: credential})
-            answer = connection.getresponse()
-            body = answer.read(MAX_ANSWER_BYTES + 1)
-    except (OSError, HTTPException, ValueError, MungeError) as error:
-        raise _ApiUnavailableError(str(error) or type(error).__name__) from error
-    if len(body) > MAX_ANSWER_BYTES:
-        raise _ApiUnavailableError(f"more than {MAX_ANSWER_BYTES} bytes")
-    if answer.status != 200:
-        raise _refusal(answer.status, body)
-    return body
-
-
-def _refusal(status: int, body: bytes) -> SodaError:
-    """What an answer other than a view says."""
-    if status in _REFUSAL_STATUSES:
-        with suppress(ValueError, TypeError, KeyError, RecursionError):
-            return _ApiRefusalError(str(json.loads(body)["detail"])[:500])
-    return _ApiUnavailableError(f"{status} {body[:200].decode('utf-8', 'backslashreplace')}")
+    here = addresses.is_controller_host
+    return ApiViewSource(addresses.urls, because, is_controller_host=here, munge=site.context.munge)

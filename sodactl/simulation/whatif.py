@@ -27,7 +27,7 @@ from slurm_soda.simulator.whatif.candidates import PRESENT_STAND_INS, TRIED_POLI
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, latest_jobs, make_observed_site
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
-from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
+from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
 from slurm_soda.sodactl.simulation.inputs.service_options import add_services_option, build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
@@ -80,7 +80,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--passing-limit-s",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=NumberRange(min=0.0, min_open=True),
     default=DEFAULT_PASSING_LIMIT_S,
     show_default=True,
     metavar="SECONDS",

@@ -14,7 +14,7 @@ from slurm_soda.containers.base_image import debootstrap_command
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import ClusterError, ClusterSpec
 from slurm_soda.containers.images import IMAGE, ImageFiles, ImageLayer, find_checkout, slurm_layer, sources
-from slurm_soda.containers.slurm_releases import SLURM_RELEASES
+from slurm_soda.containers.slurm_releases import SLURM_RELEASES, SlurmRelease
 from slurm_soda.containers.wheels import ContainerPython, lock_for_containers
 
 RELEASES = list(SLURM_RELEASES.values())
@@ -120,3 +120,13 @@ def test_the_sources_are_all_that_an_install_reads(tmp_path: Path) -> None:
     project = tomllib.loads(clean["source/pyproject.toml"][0].decode())["project"]
     locks = ("requirements-agent.lock", "requirements-build.lock", "requirements-controller.lock")
     assert {f"source/{name}" for name in [project["readme"], *project["license-files"], *locks]} <= clean.keys()
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.suite)
+def test_served_models_get_the_same_packages_in_every_suite(release: SlurmRelease) -> None:
+    lock = lock_for_containers(
+        (find_checkout() / "requirements-serving.lock").read_text(), ContainerPython(release.python, "x86_64")
+    )
+    names = [line.partition("==")[0] for line in lock.splitlines()]
+    assert len(set(names)) == len(names)
+    assert {"numpy", "onnx", "onnxruntime"} <= set(names)

@@ -80,6 +80,19 @@ def test_a_guest_that_the_store_does_not_know_is_taken_up(fresh_store: Path, tol
     assert slurm.requests()[2] == OWN
 
 
+def test_a_job_that_becomes_a_guest_after_it_was_looked_at_is_taken_up_at_once(fresh_store: Path) -> None:
+    """Another sodad, or an admin by hand, made it one: it was bound to a node before, so it was asked about already."""
+    slurm = cluster()
+    guest, slurm.held = slurm.all[2], True
+    guest.req_node_names = "n1"
+    daemon = sodad(slurm, fresh_store)
+    daemon.follow(3)
+    guest.other_gres, guest.guest, guest.devices = "gres/sharedgpu:g0:1,gres/sharedgpu:g1:1", True, (0, 1)
+    guest.extra = "soda-guest:1,hosts=1,gpus=0+1,undo=TresPerNode=gres/gpu:2;ReqNodeList=n1"
+    daemon.follow(2)
+    assert [(row.phase, row.hosts) for row in shares(daemon)] == [("rewritten", [1])]
+
+
 def test_a_guest_without_a_record_is_nobodys(fresh_store: Path, told: JoinAsTold) -> None:
     slurm = cluster()
     slurm.all[2].other_gres = "gres/sharedgpu:g0:1"

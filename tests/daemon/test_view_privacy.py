@@ -87,7 +87,7 @@ class Site:
 
 @pytest.fixture
 def site(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(viewers, "_user_name", lambda uid: USERS[uid])
+    monkeypatch.setattr(viewers, "user_name", lambda uid: USERS[uid])
     monkeypatch.setattr(viewers.os, "getuid", lambda: 64030)
     store = open_store(f"sqlite:///{fresh_store}/soda.db")
     yield Site(store)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.wire.services import service_file
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"))
@@ -30,6 +31,17 @@ def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def test_every_key_of_the_configuration_is_documented(key: str) -> None:
     rows = [line for line in (ROOT / "docs" / "install.md").read_text().splitlines() if line.startswith("| `")]
     assert any(f"`{key}`" in row.split(" | ")[0] for row in rows), f"docs/install.md has no row for {key}"
+
+
+@pytest.mark.parametrize(
+    "key", [*service_file._KEYS, *(f"{of}.{key}" for of, keys in service_file._DEVICE_KEYS.items() for key in keys)]
+)
+def test_every_key_of_a_service_file_is_documented(key: str) -> None:
+    rows = [
+        line.split(" | ")[0] for line in (ROOT / "docs" / "services.md").read_text().splitlines() if line[:2] == "| "
+    ]
+    tables = {"replicas": "`replicas.most`", "cpu": "`cpu.cores`", "gpu": "`gpu.gpus`"}
+    assert any(tables.get(key, f"`{key}`") in row for row in rows), f"docs/services.md has no row for {key}"
 
 
 def test_prologs_have_one_time_limit_everywhere() -> None:

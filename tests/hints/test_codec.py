@@ -41,9 +41,7 @@ def test_refusal_reads_well() -> None:
 
 
 def test_unknown_flag_names_the_known_ones() -> None:
-    with pytest.raises(
-        HintError, match=r'^"--soda-epochs" is no flag; use one of --soda-category, .*--soda-checkpoint$'
-    ):
+    with pytest.raises(HintError, match=r'^"--soda-epochs" is no flag; use one of --soda-category, .*--soda-service$'):
         codec.parse_flag("--soda-epochs", "3")
 
 
@@ -69,7 +67,20 @@ def test_every_hint_survives_tag_dictionary_and_environment(hints: Hints) -> Non
 
 def test_longest_tag_fits() -> None:
     longest = Hints(
-        "speech", "m" * 64, 9999999, 999999999999, True, True, True, False, 99.999, 9999999, True, "TERM", 3600
+        "speech",
+        "m" * 64,
+        9999999,
+        999999999999,
+        True,
+        True,
+        True,
+        False,
+        99.999,
+        9999999,
+        True,
+        "TERM",
+        3600,
+        "s" * 40,
     )
     assert len(codec.encode_tag(longest)) <= codec.TAG_MAX_BYTES
 

@@ -36,6 +36,9 @@ ALLOWED = [
     ("checkpoint", "sigusr2@90s", "USR2@90"),
     ("checkpoint", "int@2m", "INT@120"),
     ("checkpoint", "XCPU@60m", "XCPU@3600"),
+    ("service", "answers-7", "answers-7"),
+    ("service", "0", "0"),
+    ("service", "a" * 40, "a" * 40),
 ]
 
 REFUSED = [
@@ -99,6 +102,11 @@ REFUSED = [
     ("checkpoint", "USR1@61m"),
     ("checkpoint", "USR1@10@20"),
     ("checkpoint", "@10"),
+    ("service", "Answers"),
+    ("service", "-answers"),
+    ("service", "my_service"),
+    ("service", "a/b"),
+    ("service", "a" * 41),
 ]
 
 any_text = st.binary(max_size=60).map(lambda raw: raw.replace(b"\0", b"0").decode("utf-8", "surrogateescape"))
@@ -127,6 +135,7 @@ some_hints = st.builds(
     max_slowdown=st.none() | st.integers(1000, 99_999).map(lambda thousandths: thousandths / 1000),
     gpu_memory_mib=st.none() | st.integers(1, 9_999_999),
     accumulates=st.booleans(),
+    service=st.none() | st.from_regex(r"[a-z0-9][a-z0-9-]{0,39}", fullmatch=True),
 ).flatmap(
     lambda hints: st.builds(
         lambda signal, grace: Hints(

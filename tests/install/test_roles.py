@@ -41,6 +41,7 @@ LOCKS = {
     "controller": "requirements-controller.lock",
     "login": "requirements.lock",
     "postgresql": "requirements-postgresql.lock",
+    "serving": "requirements-serving.lock",
     "dev": "requirements-dev.lock",
 }
 
@@ -94,6 +95,7 @@ def test_learning_imports_its_extra(sources: dict[str, str]) -> None:
 def test_whatever_is_imported_anywhere_is_declared(roles: ModuleType, sources: dict[str, str]) -> None:
     declared = BASE.union(*(modules_of(EXTRAS[extra]) for extra in EXTRAS if extra != "dev"))
     by_name = modules_of(EXTRAS["learn"]) | modules_of(EXTRAS["postgresql"])
+    by_name |= modules_of(EXTRAS["serving"]) - BASE  # of users' servers
     assert roles.imports_of(list(sources), sources).others == declared - by_name
 
 

@@ -15,6 +15,7 @@ from lint.glossary import RefusedWord, read_glossary, split_words
 from lint.names import find_names
 from lint.source import Module, read_product
 from slurm_soda.sodactl.main import COMMANDS
+from tests.sodactl.conftest import subcommands
 
 ROOT = Path(__file__).parents[2]
 
@@ -228,7 +229,7 @@ def test_every_option_of_the_command_line_is_seen(product: dict[str, Module]) ->
     while pending:
         command = pending.pop()
         if isinstance(command, click.Group):
-            pending += command.commands.values()
+            pending += subcommands(command)
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert {word for word in parameter.opts if word.startswith("--")} <= seen, command.name

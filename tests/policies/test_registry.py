@@ -68,6 +68,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("tiresias-gittins", {"samples_gpu_s": [1, 0]}, "use a list of positive numbers"),
     ("tiresias-gittins", {"samples_gpu_s": 7}, "samples_gpu_s = 7 is not allowed"),
     ("tiresias-gittins", {"samples_gpu_s": [-1] * 1000}, "..."),
+    ("soda", {"change_s": -1}, "change_s = -1 is not allowed; use a number from 0 to 1e+12"),
+    ("soda", {"change_s": math.nan}, "change_s = nan is not allowed"),
+    ("soda", {"change_s": 1e308}, "change_s = 1e+308 is not allowed"),
+    ("srsf-share", {"change_s": 1e308}, "change_s = 1e+308 is not allowed; use a number from 0 to 1e+12"),
+    ("soda", {"resolution": 0.99}, "resolution = 0.99 is not allowed; use a number from 1, or inf"),
 ]  # fmt: skip
 
 

@@ -20,7 +20,9 @@ from slurm_soda.wire.records import JobOpened
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PROGRAMS, SCRIPTS = sorted(EXAMPLES.glob("*/*.py")), sorted(EXAMPLES.glob("*/*.sh"))
+TRAININGS = [folder for folder in sorted(EXAMPLES.iterdir()) if folder.is_dir() and folder.name != "serving"]
+PROGRAMS = [program for folder in TRAININGS for program in sorted(folder.glob("*.py"))]
+SCRIPTS = [script for folder in TRAININGS for script in sorted(folder.glob("*.sh"))]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.parent.name)

@@ -34,7 +34,7 @@ def mix(site: DaemonSite, seconds: float) -> list[int]:
 )
 def test_sodad_killed_at_random_moments(site: DaemonSite, kills: int, starting: set[int]) -> None:
     moments = random.Random(2024)
-    jobs = mix(site, 24)
+    jobs = mix(site, 40)
     time.sleep(PAST_THRESHOLD_S)
     lives = []
     for kill in range(kills):

@@ -92,6 +92,7 @@ def send(client: CliSlurmClient, change: JobChange) -> str:
     return result.error
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("asks", WAYS)
 def test_a_way_of_asking_becomes_a_guest_on_the_gpu_and_goes_back(
     cluster: ContainerCluster, client: CliSlurmClient, asks: str
@@ -134,6 +135,7 @@ def test_a_gang_becomes_a_guest_on_the_same_index_of_each_node(
     assert held == [HeldOnNode(node, 1, 1, (), (3,)) for node in ("n1", "n2")]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("asks", REFUSED)
 def test_a_way_of_asking_that_is_refused(
     cluster: ContainerCluster, client: CliSlurmClient, slurm: str, asks: str

@@ -248,6 +248,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_walls_keep_newcomers_off_and_drain_no_node(site: Site, case: str) -> None:
     damage, mended = BROKEN[case]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 import pytest
 
 from slurm_soda.daemon.store.engine import Store, open_store
@@ -233,6 +234,12 @@ class Bench:
             "epoch_id": 1,
         }  # fmt: skip
         self.add(Action(job_id=job_id, **{**defaults, **values}))
+
+
+def subcommands(group: click.Group) -> list[click.Command]:
+    """All commands of a group, imported."""
+    ctx = click.Context(group)
+    return [command for name in group.list_commands(ctx) if (command := group.get_command(ctx, name))]
 
 
 def refuse_results(site: Bench) -> None:

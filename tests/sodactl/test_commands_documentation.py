@@ -12,7 +12,7 @@ import pytest
 
 from slurm_soda.sodactl.main import COMMANDS, run
 
-from .conftest import Bench
+from .conftest import Bench, subcommands
 
 TEXT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
 
@@ -25,7 +25,7 @@ def section(name: str) -> str:
 
 def leaves(command: click.Command) -> Iterator[click.Command]:
     if isinstance(command, click.Group):
-        for sub in command.commands.values():
+        for sub in subcommands(command):
             yield from leaves(sub)
     else:
         yield command

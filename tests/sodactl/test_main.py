@@ -14,7 +14,9 @@ from click.shell_completion import ShellComplete
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import main
+from slurm_soda.sodactl.lazy_commands import LazyGroup
 from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, cli, run
+from tests.sodactl.conftest import subcommands
 
 SODACTL = Path(sys.executable).parent / "sodactl"
 OWN = [name for name in COMMANDS if name not in ("cluster", "demo", "bench")]
@@ -53,6 +55,18 @@ def test_each_command_says_the_summary_that_the_group_shows(name: str) -> None:
     assert (command.help or "").split("\n", 1)[0] == COMMANDS[name].summary
 
 
+@pytest.mark.parametrize("name", [name for name in OWN if isinstance(COMMANDS[name].load(), LazyGroup)])
+def test_so_does_each_command_of_a_group_that_loads_lazily(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    group = COMMANDS[name].load()
+    assert isinstance(group, LazyGroup)
+    for sub, lazy in group.lazy_commands.items():
+        command = lazy.load()
+        assert (command.name, (command.help or "").split("\n", 1)[0]) == (sub, lazy.summary)
+        assert "Examples:" in (command.help or "")
+    assert run([name, "chekc"]) == main.EXIT_USAGE
+    assert "did you mean check?" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_each_help_teaches_by_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
@@ -64,7 +78,7 @@ def test_each_help_teaches_by_example(name: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("name", [name for name in OWN if name not in ON_NO_SITE])
 def test_each_command_has_json_and_config(name: str) -> None:
     command = COMMANDS[name].load()
-    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+    for each in subcommands(command) if isinstance(command, click.Group) else [command]:
         assert {"--json", "--config"} <= {option for parameter in each.params for option in parameter.opts}
 
 

@@ -8,6 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from slurm_soda.daemon.store.tables.scheduling import Action, AdminSetting
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.write.start_leases import lease_end_s
 
 from .conftest import NOW_S, SUBMIT_S, Bench, record, refuse_results, stored_job
 
@@ -251,3 +253,17 @@ def test_a_user_who_sees_no_job_is_not_told_that_there_is_nothing(soda: Bench) -
         assert "nothing of ours is in what this user may see: run this as root or SlurmUser" in shown.out
     soda.uid = 0
     assert "no SiteFactor of ours is in Slurm; of requests for cores only the store tells" in soda("release-all").out
+
+
+def test_leases_of_services_tasks_end_and_a_begin_time_of_the_owner_stays(soda: Bench) -> None:
+    """By what Slurm shows alone; without them the rest of an array is one record, and stays one."""
+    at_s = float(lease_end_s(NOW_S, 300.0))
+    service, waits = Hints(service="answers"), {"reason": "BeginTime"}
+    soda.slurm.queue = [
+        record(7, array_job_id=7, array_task="2-4", eligible_s=at_s, hints=service, **waits),
+        record(8, eligible_s=at_s, **waits),
+        record(9, eligible_s=at_s + 3600.0, hints=service, **waits),
+    ]
+    document = soda("release-all", "--json").document
+    leases = [(row["job_id"], row["new"]) for row in document["changes"] if row["kind"] == "lease"]
+    assert leases == [(7, {"StartTime": "now"})]

@@ -157,7 +157,7 @@ def stalled(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     soda.slurm.queue = [record(7)]
     head = ViewHeader(None, daemon_alive=False, stall=CAUSE, mode="observe", policy="fifo", parameters={})
     view = StatusView(head, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
-    monkeypatch.setattr(view_source, "_get", lambda url, path, query, munge: encode_view(view))
+    monkeypatch.setattr(view_source, "request_sodad", lambda url, path, query, munge: encode_view(view))
     return soda
 
 
@@ -250,7 +250,7 @@ def test_doctor_of_a_user_who_may_not_read_the_store(soda: Bench, monkeypatch: p
     head = ViewHeader(None, daemon_alive=True, stall="", mode="observe", policy="fifo", parameters={})
     view = StatusView(head, cycles=(), failed=None, states={}, queues={}, preemptions=(), changes={}, nodes=())
     if alive:
-        monkeypatch.setattr(view_source, "_get", lambda url, path, query, munge: encode_view(view))
+        monkeypatch.setattr(view_source, "request_sodad", lambda url, path, query, munge: encode_view(view))
     found = findings(soda)
     assert (found["store"]["state"], found["sodad"]["state"]) == ("skip", "ok" if alive else "warn")
     assert "chown" not in str(found["store"])

@@ -253,3 +253,17 @@ def test_a_share_whose_request_was_changed_since_is_not_undone(site: Bench) -> N
     site.action(kind="share", new={"TresPerNode": "gres/sharedgpu:g2:1"}, old={"TresPerNode": "gres/gpu:1"})
     (row,) = site("undo", "2", "--json", status=1).document["actions"]
     assert (row["outcome"], "TresPerNode is now gres/gpu:4" in row["reason"]) == ("refused", True)
+
+
+def test_a_lease_is_taken_back(soda: Bench) -> None:
+    """The task may start; its begin time is not compared, as it is over sooner or later."""
+    soda.slurm.queue = [record(7, reason="BeginTime")]
+    soda.add(stored_job(7))
+    with soda.store.write() as session:
+        session.add(
+            Action(job_id=7, submit_s=SUBMIT_S, kind="lease", state="done", created_s=NOW_S - 5, reason="",
+                   new={"StartTime": "uts1700000037"}, old={"StartTime": "now"})
+        )  # fmt: skip
+    (row,) = soda("undo", "--last", "1", "--json").document["actions"]
+    assert (row["kind"], row["restores"], row["outcome"]) == ("lease", {"StartTime": "now"}, "undone")
+    assert [dict(update.fields) for update in soda.slurm.sent] == [{"StartTime": "now"}]

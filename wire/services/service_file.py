@@ -58,6 +58,10 @@ class ServiceFile:
     """Latency within which 99 % of the queries shall be answered."""
     window_ms: float = 50.0
     """How long an instance collects queries for a batch."""
+    query: str = ""
+    """File with the body of one query, for ``sodactl service profile``; it is sent as JSON if its name ends in .json."""
+    query_path: str = "/predict"
+    """Path that queries are posted to."""
     folder: str = ""
     """Folder on a file system that nodes and router share; empty: ``services`` beside the service's file."""
     replicas: ReplicaLimits = ReplicaLimits()
@@ -98,9 +102,11 @@ def read_service_file(text: str, what: str) -> ServiceFile:
         name=name,
         command=_command(what, fields.text("command", 4096)),
         model=fields.text("model", 200, "") or name,
-        health=_health(what, fields.text("health", 200, "/health")),
+        health=_path(what, "health", fields.text("health", 200, "/health")),
         target_ms=target_ms,
         window_ms=window_ms,
+        query=fields.text("query", 4096, ""),
+        query_path=_path(what, "query_path", fields.text("query_path", 200, "/predict")),
         folder=fields.text("folder", 4096, ""),
         replicas=_replicas(what, data),
         cpu=cpu,
@@ -108,7 +114,10 @@ def read_service_file(text: str, what: str) -> ServiceFile:
     )
 
 
-_KEYS = ("name", "model", "command", "health", "target_ms", "window_ms", "folder", "replicas", "cpu", "gpu")
+_KEYS = (
+    *("name", "model", "command", "health", "target_ms", "window_ms"),
+    *("query", "query_path", "folder", "replicas", "cpu", "gpu"),
+)
 _DEVICE_KEYS = {"cpu": ("cores", "batch", "sbatch"), "gpu": ("gpus", "cores", "batch", "sbatch")}
 
 
@@ -136,10 +145,10 @@ def _command(what: str, command: str) -> str:
     return command
 
 
-def _health(what: str, path: str) -> str:
+def _path(what: str, key: str, path: str) -> str:
     if not re.fullmatch(r"/[A-Za-z0-9._~/-]*", path):
         raise RecordError(
-            f"{what}: health is {path!r}; allowed is a path such as /health, of letters, digits and . _ ~ / -"
+            f"{what}: {key} is {path!r}; allowed is a path such as /health, of letters, digits and . _ ~ / -"
         )
     return path
 

@@ -10,6 +10,7 @@ from slurm_soda.daemon.store.tables import (  # noqa: F401 - their tables belong
     kind_profiles,
     pools,
     progress,
+    services,
     sharing,
     start_forecasts,
 )

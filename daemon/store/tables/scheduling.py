@@ -235,7 +235,7 @@ class Action(Base):
     job_id: Mapped[JobId]
     submit_s: Mapped[float]
     kind: Mapped[str] = mapped_column(String(24))
-    """``order`` (SiteFactor), ``signal``, ``requeue``, ``start-now`` (StartTime), ``rewrite``, ``release``."""
+    """``order`` (SiteFactor), ``signal``, ``requeue``, ``start-now``, ``lease`` (StartTime), ``rewrite``, ``release``."""
     new: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
     """Fields as sent, in Slurm's words."""
     old: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)

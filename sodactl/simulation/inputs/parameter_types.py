@@ -60,6 +60,17 @@ class _StoredName(click.ParamType[str]):
 STORED_NAME = _StoredName()
 
 
+class NumberRange(click.FloatRange):
+    """A number in a range, infinity too if the range has no end, but not NaN, which is in every range of click's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
+
+
 class FiniteRange(click.FloatRange):
     """A number in a range, but neither NaN, which is in every range of click's, nor infinite."""
 

@@ -75,7 +75,7 @@ def _assign_parameter(values: dict[str, dict[str, Any]], policies: Mapping[str, 
     if not equals or not key:
         raise click.UsageError(f"--set {text!r}: write KEY=VALUE or POLICY.KEY=VALUE, such as min_run_s=0")
     if dot and owner not in values:
-        raise click.UsageError(f"--set {text!r}: policy {owner!r} does not take part; {', '.join(values)} do")
+        raise click.UsageError(f"--set {text!r}: policy {owner!r} does not take part; these do: {', '.join(values)}")
     found = False
     for name in [owner] if dot else values:
         parameter = next((p for p in find_entry(policies[name]).parameters if p.name == key), None)

@@ -15,7 +15,7 @@ from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
 from slurm_soda.simulator.runs.scenario import ESTIMATES
 from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
-from slurm_soda.sodactl.simulation.inputs.parameter_types import OneOf
+from slurm_soda.sodactl.simulation.inputs.parameter_types import NumberRange, OneOf
 from slurm_soda.sodactl.simulation.inputs.service_options import OPTIONS as SERVICES
 from slurm_soda.sodactl.simulation.inputs.sharing_options import OPTIONS as SHARING
 from slurm_soda.sodactl.simulation.inputs.site_options import OPTIONS as SITE
@@ -138,7 +138,7 @@ _OPTIONS: Mapping[str, Any] = {
         "--max-preemptions", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
         help="A job that was preempted so often is not preempted any more; 0: no bound."),
     "passing_limit_s": click.option(
-        "--passing-limit-s", type=click.FloatRange(min=0.0, min_open=True), default=DEFAULT_PASSING_LIMIT_S,
+        "--passing-limit-s", type=NumberRange(min=0.0, min_open=True), default=DEFAULT_PASSING_LIMIT_S,
         show_default=True, metavar="SECONDS",
         help="A job that waited so long is passed and delayed by no later one, as with sodad's cycle.passing_limit_s; inf: "
         "no bound, as in the papers."),

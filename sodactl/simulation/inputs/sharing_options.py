@@ -17,6 +17,7 @@ from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.sharing.sharing_rules import PAIR_KNOWLEDGE, PREDICTED, SharingRules
 from slurm_soda.simulator.sharing.true_slowdowns import PerfectKnowledge, UniformSlowdown
 from slurm_soda.simulator.workload import Workload
+from slurm_soda.sodactl.simulation.inputs.parameter_types import NumberRange
 from slurm_soda.sodactl.simulation.inputs.slowdown_predictors import fit_leave_one_out, load_predictor
 
 _MAX_LISTED = 5
@@ -58,7 +59,7 @@ OPTIONS: Mapping[str, Any] = {
         help="With --knowledge predicted: instead of a prediction, policies take every pair to fit, and each of two to take "
         "X times as long, until they have seen it."),
     "max_slowdown": click.option(
-        "--max-slowdown", type=click.FloatRange(min=1.0), metavar="X",
+        "--max-slowdown", type=NumberRange(min=1.0), metavar="X",
         help="Jobs that name no bound of their own may be slowed X times by sharing.  [default: any number of times]"),
     "parting": click.option(
         "--parting/--no-parting", default=True, show_default=True,

@@ -27,7 +27,9 @@ READY, STARTING, DRAINING, FAILED = (
 )  # fmt: skip
 
 
-def instances(device: Device, count: int, state: InstanceState = READY, since_s: float = 0.0) -> list[tuple[Any, ...]]:
+def instances(
+    device: Device, count: int, state: InstanceState = READY, since_s: float = NOW_S - 120.0
+) -> list[tuple[Any, ...]]:
     return [(device, state, since_s)] * count
 
 
@@ -57,6 +59,16 @@ def table(
         since_s=np.array([since_s for _, _, since_s in rows], dtype=np.float64),
         settings=settings or ServiceSettings(),
     )
+
+
+def joined(*tables: ServiceTable) -> ServiceTable:
+    """Several services, none of which has instances, with a name each."""
+    names = [replace(one.services[0], name=f"service{at}") for at, one in enumerate(tables)]
+    columns = {
+        name: np.concatenate([getattr(one, name) for one in tables])
+        for name in ("load_qps", "forecast_qps", "low_since_s", "waiting")
+    }
+    return replace(tables[0], services=tuple(names), **columns)
 
 
 def world(

@@ -10,6 +10,7 @@ import pytest
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device, DeviceProfile, Service
+from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, running, waiting
 from tests.policies.services.cases import (
@@ -29,6 +30,7 @@ from tests.policies.services.cases import (
     table,
     world,
 )
+from tests.policies.services.site import site_of
 
 LONG_AGO = NOW_S - 1000.0
 ON_GPU = Service("ann", "chat", least=1, most=4, gpu=(GPU,))
@@ -169,7 +171,9 @@ def test_one_that_drains_drains_on_and_is_not_counted() -> None:
 
 
 def test_gpus_that_idle_while_cpu_jobs_wait() -> None:
-    jobs = [{"job_id": 5, "gpus": 0, "cpus": 28}]
+    jobs = [{"job_id": 5, "gpus": 0, "cpus": 28, "waited_s": 59.0}]
+    assert scaled(decided(world(table(BOTH, 10.0), jobs))) == {"CPU": 1, "GPU": 0}, "it may start any moment"
+    jobs[0]["waited_s"] = 60.0
     preferred = decided(world(table(BOTH, 10.0), jobs))
     assert (scaled(preferred), first(preferred)) == ({"CPU": 0, "GPU": 1}, {"CPU": False, "GPU": False})
     jobs.append(waiting(6, 4))
@@ -193,8 +197,42 @@ def test_no_one_gives_way_where_it_is_not_due() -> None:
     assert given_way(decided(world(table(ON_GPU, 100.0), busy(preemptible=False)))) == []
     assert given_way(decided(world(table(ON_GPU, 100.0), busy(), NodeTable.uniform(5, 4)))) == [], "a GPU is free"
     assert given_way(decided(world(table(ON_GPU, 0.0), busy()))) == [], "nobody asks it anything"
+    expected = decided(world(table(ON_GPU, 1.0, instances(Device.GPU, 1), forecast_qps=500.0), busy()))
+    assert (scaled(expected), first(expected), given_way(expected)) == ({"GPU": 2}, {"GPU": True}, []), "only expected"
+    kept = table(ON_GPU, 100.0, settings=ServiceSettings(gives_way=False))
+    assert given_way(decided(world(kept, busy()))) == [], "the site does not want it"
     leaving = [{**job, "state": JobState.COMPLETING} if job["job_id"] == 2 else job for job in busy()]
     assert given_way(decided(world(table(ON_GPU, 100.0), leaving))) == [], "a GPU becomes free"
+
+
+def test_a_job_gives_way_on_nodes_that_will_do() -> None:
+    nodes = replace(NodeTable.uniform(4, 4), gpu_type=np.array([0, 1, 1, 1]), gpu_types=("a100", "t4"))
+    task = waiting(2001, 1, gpu_type="a100", user="ann")
+    services = replace(
+        table(ON_GPU, 100.0), task_id=np.array([2001]), task_service=np.array([0]), task_device=np.array([1])
+    )
+    plan = decided(world(services, [*busy(), task], nodes))
+    assert given_way(plan) == [1]
+    assert plan.preempts[0].for_jobs == (2001,)
+    assert given_way(decided(world(services, [*busy()[:4], task], nodes))) == [], "its own tasks are no queue"
+
+
+def test_as_many_give_way_as_one_instance_needs() -> None:
+    small = [running(at, (0, 1), submit_s=float(at)) for at in range(1, 5)]
+    wide = running(5, (0, 4), submit_s=0.5)
+    two_gpus = replace(
+        table(ON_GPU, 100.0), task_id=np.array([2001]), task_service=np.array([0]), task_device=np.array([1])
+    )
+    task = waiting(2001, 2)
+    plan = decided(world(two_gpus, [*small, waiting(9, 2), task], NodeTable.uniform(1, 4)))
+    assert given_way(plan) == [4, 3]
+    assert given_way(decided(world(two_gpus, [wide, waiting(9, 2), task], NodeTable.uniform(1, 4)))) == [5]
+
+
+def test_one_that_starts_for_ever_counts_as_failed() -> None:
+    for since_s, count in ((1799.0, 1), (1831.0, 2)):
+        plan = decided(world(table(ON_GPU, 10.0, instances(Device.GPU, 1, STARTING, NOW_S - since_s))))
+        assert scaled(plan) == {"GPU": count}
 
 
 def test_the_least_used_gpu_type() -> None:
@@ -239,3 +277,15 @@ def test_profiles_are_as_the_cases_say() -> None:
     assert (CPU.capacity_qps, GPU.capacity_qps) == (40.0, 400.0)
     assert isinstance(CPU, DeviceProfile)
     assert READY < DRAINING
+
+
+def test_a_queue_that_comes_and_goes_moves_a_service_once() -> None:
+    site = site_of(cpu_batch=2, gpu_batch=20, least=1, most=10)
+    jobs = [{"job_id": 5, "gpus": 0, "cpus": 1, "waited_s": 100.0}]
+    for cycle in range(12):
+        site.cycle(10.0, jobs if cycle % 2 else ())
+    assert site.changes == 3, "an instance on cores, one on a GPU in its place, and nothing more"
+    assert site.devices() == [0, 1]
+    for _ in range(15):
+        site.cycle(10.0)
+    assert site.devices() == [1, 0], "back on cores once nobody has waited for the cool-down"

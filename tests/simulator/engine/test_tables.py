@@ -83,7 +83,8 @@ def test_a_minimum_run_time_is_over_when_it_is_over(engine: str) -> None:
 
 
 def test_a_cost_is_a_time() -> None:
-    for wrong in (-1.0, NAN, math.inf):
+    assert Costs(restart_s=1e11).restart_s == 1e11
+    for wrong in (-1.0, NAN, math.inf, 1.1e11, 1e300):
         with pytest.raises(SimulatorError, match=r"restart_s = .* is not allowed; use a number of seconds from 0"):
             Costs(restart_s=wrong)
 

@@ -9,7 +9,7 @@ import pytest
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, JobNodeUsage, JobRun, Preemption
-from slurm_soda.sodactl.live import view_source
+from slurm_soda.sodactl.live import sodad_http
 from tests.daemon.api_server import FakeRights, api_server
 from tests.sodactl.conftest import NOW_S, SUBMIT_S, Bench, record, stored_job
 
@@ -35,7 +35,7 @@ def rights() -> FakeRights:
 @pytest.fixture
 def sodad(soda: Bench, rights: FakeRights, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Sodad's HTTP side over the site's store; gives its address. Its configuration is the one that stands there by now."""
-    monkeypatch.setattr(view_source, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
+    monkeypatch.setattr(sodad_http, "TIMEOUT_S", 60.0)  # these tests are about what it says, on a busy machine too
     settings = load_settings(soda.config)
     clock = StoppedClock()
     writer = ReportWriter(soda.store, clock, on_close=lambda: None)

@@ -57,7 +57,7 @@ def test_jobs_that_slurm_keeps_private(
     soda.add(stored_job(9, user="bob"))
     leave(soda, sodad)
     rights.private, soda.munged.uid, soda.slurm.down = "jobs,nodes", 1000, True
-    monkeypatch.setattr(viewers, "_user_name", lambda uid: "alice")
+    monkeypatch.setattr(viewers, "user_name", lambda uid: "alice")
     assert soda("explain", "7", "--json").document["job"]["user"] == "alice"
     assert {job["user"] for job in soda("jobs", "--json").document["jobs"]} == {"alice"}
     refused = soda("explain", "9", status=1)

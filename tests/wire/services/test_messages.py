@@ -19,6 +19,8 @@ name = "resnet"
 command = "serve --port {port} --threads {cores}"
 target_ms = 100
 window_ms = 20
+query = "query.json"
+query_path = "/v1/predict"
 [replicas]
 least = 2
 most = 6
@@ -62,6 +64,8 @@ def test_a_whole_file_is_read() -> None:
         model="resnet",
         target_ms=100,
         window_ms=20,
+        query="query.json",
+        query_path="/v1/predict",
         replicas=ReplicaLimits(2, 6),
         cpu=DeviceRequest(cores=4, sbatch=("--partition=cpu",)),
         gpu=DeviceRequest(gpus=1),
@@ -80,6 +84,7 @@ def test_a_whole_file_is_read() -> None:
         ("least = 2", "least = 7", "most must not be smaller"),
         ("cores = 4", "gpus = 1", "'gpus'"),
         ("cores = 4", "cores = -1", "from 0 to 4096"),
+        ('query_path = "/v1/predict"', 'query_path = "v1"', "query_path is 'v1'"),
         ("[gpu]", "[tpu]", "'tpu'"),
         ("[gpu]", "[[", "TOML"),
     ],

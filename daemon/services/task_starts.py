@@ -1,0 +1,85 @@
+"""How many of the waiting tasks of one array may start now: a pure decision, and the updates that follow from it.
+
+Tasks that shall not start wait with a lease (:mod:`slurm_soda.slurm_ext.write.start_leases`). The waiting rest of an array
+stays one record as long as none of its tasks, or all, may start; if some of them may, those become jobs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_soda.daemon.services.service_tasks import WaitingRecord
+from slurm_soda.policies.pipeline.actions import ScaleService
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.start_leases import lease_change, lease_end_change, lease_end_s, may_end_wait
+
+_ORDER = {"free": 0, "leased": 1, "requeued": 2}
+"""Who starts first: those that may already, so that nothing changes to and fro; those that have just left, last."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep:
+    """One update of one record, or of one of its tasks."""
+
+    job: SlurmJob
+    task: int | None
+    """``None``: all of its tasks."""
+    lets_start: bool
+    """Otherwise they get a lease."""
+    change: JobChange
+
+
+def plan_starts(
+    scale: ScaleService,
+    records: Sequence[WaitingRecord],
+    running: int,
+    *,
+    now_s: float,
+    lease_s: float,
+    left: Collection[int] | None = None,
+) -> list[StartStep]:
+    """The updates that make as many instances run as ``scale`` says, none where all is so already.
+
+    Args:
+        scale: how many shall run.
+        records: waiting tasks of the array; those of the owner's word count as running where they start by themselves.
+        running: instances that run and do not leave.
+        now_s: by Slurm's clock.
+        lease_s: least length of a lease; one is renewed when less than half of that is left.
+        left: requeued jobs whose former run has certainly left its nodes; ``None``: nobody knows, and time tells.
+    """
+    wanted = scale.instances - running - sum(one.count for one in records if one.may_start)
+    ours = [one for one in records if one.standing != "owners"]
+    ours.sort(key=lambda one: (_ORDER[one.standing], len(one.tasks) > 1, one.job.job_id))
+    steps: list[StartStep] = []
+    for record in ours:
+        may = min(max(wanted, 0), record.count)
+        wanted -= may
+        steps += _steps(scale, record, may, now_s=now_s, lease_s=lease_s, left=left)
+    return steps
+
+
+def _steps(
+    scale: ScaleService,
+    record: WaitingRecord,
+    may: int,
+    *,
+    now_s: float,
+    lease_s: float,
+    left: Collection[int] | None,
+) -> Iterator[StartStep]:
+    """Of one record, of which so many tasks may start. The lease comes first: a task that is let start leaves the record."""
+    job, reason = record.job, scale.reason
+    if may == record.count:
+        gone = left is None or not job.restarts or job.job_id in left
+        if record.standing != "free" and gone and may_end_wait(job, now_s):
+            yield StartStep(job, None, True, lease_end_change(job, f"starts now: {reason}", scale.id))
+        return
+    if record.standing != "leased" or job.eligible_s - now_s < lease_s / 2.0:
+        until_s = lease_end_s(now_s, lease_s)
+        yield StartStep(job, None, False, lease_change(job, until_s, f"shall not start yet: {reason}", scale.id))
+    for task in record.tasks[:may]:
+        change = lease_end_change(job, f"starts now: {reason}", f"{scale.id}:{task}", task)
+        yield StartStep(job, task, True, change)

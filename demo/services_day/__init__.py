@@ -1,0 +1,1 @@
+"""A day of an inference service amid training jobs: its GPU kept all day as today, and placed by slurm-soda."""

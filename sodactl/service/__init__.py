@@ -1,0 +1,1 @@
+"""``sodactl service``: inference services, from their owner's file to what their routers see."""

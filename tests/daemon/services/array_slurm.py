@@ -1,0 +1,110 @@
+"""The small Slurm with job arrays, as far as services need them: waiting tasks are one record until one of them is changed,
+or starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
+from slurm_soda.slurm_ext.hints.flags import Hints
+from tests.daemon.fake_slurm import FakeJob, FakeSlurm
+
+
+@dataclass
+class FakeTask(FakeJob):
+    """One task, which is a job of its own once it is apart."""
+
+    array: int = 0
+    task: int = 0
+    apart: bool = False
+
+
+class ArraySlurm(FakeSlurm):
+    """Each task is a job from the beginning; those that are not apart are shown, and changed, as one."""
+
+    def submit_array(
+        self, array: int, tasks: int, *, service: str | None = "answers", gpus: int = 0, user: str = "alice",
+        begin_s: float = 0.0,
+    ) -> list[FakeTask]:  # fmt: skip
+        """Tasks 0 to ``tasks`` - 1, with ids from ``array`` on, which may start ``begin_s`` from now."""
+        now_s, made = self.clock.now_s(), []
+        for task in range(tasks):
+            job = FakeTask(
+                array + task, gpus, 1e9, now_s, first_submit_s=now_s, eligible_s=now_s + begin_s, cpus=1, user=user,
+                hints=Hints(service=service), checkpoint=None, array=array, task=task, priority=100 - array - task,
+                reason="BeginTime" if begin_s else "Priority",
+            )  # fmt: skip
+            self.all[job.job_id] = job
+            made.append(job)
+        return made
+
+    def tasks(self, array: int) -> list[FakeTask]:
+        return [job for job in self.all.values() if isinstance(job, FakeTask) and job.array == array]
+
+    def running(self, array: int) -> list[int]:
+        return [job.task for job in self.tasks(array) if job.state == "RUNNING"]
+
+    def _schedule(self) -> None:
+        held = [job for job in self.all.values() if job.reason == "JobHeldUser"]
+        super()._schedule()
+        for job in held:
+            job.reason = "JobHeldUser"
+        for job in self.all.values():
+            if isinstance(job, FakeTask) and job.state != "PENDING":
+                job.apart = True
+
+    def _rests(self) -> Iterator[list[FakeTask]]:
+        for array in {job.array for job in self.all.values() if isinstance(job, FakeTask)}:
+            if rest := [job for job in self.tasks(array) if not job.apart]:
+                yield rest
+
+    def jobs(self) -> list[SlurmJob]:
+        """The tasks of a rest are all shown alike."""
+        return list({job.job_id: job for job in super().jobs()}.values())
+
+    def _record(self, job: FakeJob) -> SlurmJob:
+        record = super()._record(job)
+        if not isinstance(job, FakeTask):
+            return record
+        if job.apart:
+            return replace(record, array_job_id=job.array, array_task=str(job.task), job_id=self._shown_id(job))
+        rest = [one.task for one in self.tasks(job.array) if not one.apart]
+        text = f"{rest[0]}-{rest[-1]}" if len(rest) > 1 else str(rest[0])
+        return replace(record, array_job_id=job.array, array_task=text, job_id=job.array)
+
+    def _shown_id(self, job: FakeTask) -> int:
+        """A task that is apart has an id of its own; the array's belongs to the rest."""
+        return job.job_id + 1000
+
+    def find(self, job_id: int, task: str = "") -> list[FakeJob]:
+        """The jobs that an address names."""
+        if task:
+            (found,) = [one for one in self.tasks(job_id) if one.task == int(task)]
+            found.apart = True
+            return [found]
+        rest = next((rest for rest in self._rests() if rest[0].array == job_id), None)
+        if rest:
+            return list(rest)
+        return [self.all[job_id - 1000 if job_id >= 1000 and job_id not in self.all else job_id]]
+
+    def _update(self, update: JobUpdate) -> str:
+        self.updates += 1
+        said = ""
+        for job in self.find(update.job_id, update.array_task):
+            for name, value in update.fields:
+                if job.state != "PENDING":
+                    said = "Job is no longer pending execution"
+                elif name == "SiteFactor":
+                    job.site_factor = int(value)
+                elif name == "StartTime":
+                    ahead = re.fullmatch("uts([0-9]+)", value)
+                    job.eligible_s = float(ahead[1]) if ahead else self.clock.now_s()
+                    job.reason = "BeginTime" if ahead else "None"
+        return said
+
+    def requeue(self, job_id: int, *, ended: bool = False) -> None:
+        (job,) = self.find(job_id)
+        super().requeue(job.job_id, ended=ended)

@@ -1,0 +1,160 @@
+"""Which updates follow from a number of instances: tables of what waits and what is sent, and a property."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_soda.daemon.services.known_service import ServiceKey
+from slurm_soda.daemon.services.service_tasks import TaskHistory
+from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
+from slurm_soda.policies.pipeline.actions import ScaleService
+from slurm_soda.policies.services.service import Device
+from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
+from slurm_soda.slurm_ext.write.sending import update_of
+from slurm_soda.slurm_ext.write.start_leases import MARK_S, array_tasks, is_lease, lease_end_s, lease_release_changes
+from tests.daemon.records import record
+
+NOW_S = 1_700_000_000.0
+LEASE_S = 300.0
+END_S = float(lease_end_s(NOW_S, LEASE_S))
+KEY = ServiceKey("alice", "answers")
+
+
+def task(job_id: int, tasks: str, begin_s: float = NOW_S, **more: Any) -> SlurmJob:
+    """A waiting record of array 7, on cores."""
+    values: dict[str, Any] = {
+        "user": "alice", "state": "PENDING", "array_job_id": 7, "array_task": tasks, "eligible_s": begin_s, "gpus": 0,
+        "submit_s": NOW_S - 1000.0, "reason": "None", "hints": Hints(service="answers"), "restarts": 0,
+    }  # fmt: skip
+    return record(job_id, **(values | more))
+
+
+def sent(steps: list[StartStep]) -> list[tuple[int, str, str]]:
+    """Job, task and begin time of each update."""
+    assert all(not refusal_of_update(update_of(step.change)) for step in steps)
+    return [
+        (step.job.job_id, str(step.change.new.get("ArrayTask", "")), step.change.new["StartTime"]) for step in steps
+    ]
+
+
+def plan(jobs: list[SlurmJob], instances: int, running: int = 0, **more: Any) -> list[StartStep]:
+    records = TaskHistory().tasks(jobs, NOW_S)[KEY].waiting[Device.CPU]
+    scale = ScaleService("alice", "answers", Device.CPU, instances, first=False, reason="because")
+    return plan_starts(scale, records, running, now_s=NOW_S, lease_s=LEASE_S, **more)
+
+
+LEASE = f"uts{END_S:.0f}"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "instances", "running", "expected"),
+    [
+        ([task(7, "0-3")], 0, 0, [(7, "", LEASE)]),
+        ([task(7, "0-3")], 4, 0, []),
+        ([task(7, "0-3")], 2, 0, [(7, "", LEASE), (7, "0", "now"), (7, "1", "now")]),
+        ([task(7, "0-3", END_S)], 0, 0, []),
+        ([task(7, "0-3", END_S)], 4, 0, [(7, "", "now")]),
+        ([task(7, "0-3", END_S)], 3, 2, [(7, "0", "now")]),
+        ([task(7, "0-3", END_S - 180.0)], 1, 0, [(7, "", LEASE), (7, "0", "now")]),
+        ([task(7, "0,4-5", math.nan, reason="JobArrayTaskLimit")], 1, 0, [(7, "", LEASE), (7, "0", "now")]),
+        # Those that may start already do, so that nothing changes to and fro.
+        ([task(7, "2-3", END_S), task(9, "0")], 1, 0, []),
+        ([task(7, "2-3", END_S), task(9, "0"), task(8, "1")], 1, 0, [(9, "", LEASE)]),
+        # After a requeue, and before the first start: waits of Slurm's, and of ours.
+        ([task(9, "0", NOW_S + 100, submit_s=NOW_S - 21, restarts=1)], 0, 0, [(9, "", LEASE)]),
+        ([task(9, "0", NOW_S + 100, submit_s=NOW_S - 21, restarts=1)], 1, 0, [(9, "", "now")]),
+        ([task(9, "0", NOW_S + 120, submit_s=NOW_S - 1, restarts=1)], 1, 0, []),
+        ([task(7, "0-3", NOW_S + 55, submit_s=NOW_S - 5)], 1, 0, [(7, "", LEASE), (7, "0", "now")]),
+        # The owner's own word.
+        ([task(7, "0-3", NOW_S + 3600)], 4, 0, []),
+        ([task(7, "0-3", NOW_S + 90, submit_s=NOW_S - 5)], 4, 0, []),
+        ([task(7, "0-3", reason="JobHeldUser")], 0, 0, []),
+        ([task(7, "0-3", dependency="afterok:3")], 0, 0, []),
+    ],
+)
+def test_what_is_sent(jobs: list[SlurmJob], instances: int, running: int, expected: list[tuple[int, str, str]]) -> None:
+    assert sent(plan(jobs, instances, running)) == expected
+
+
+def test_a_requeued_task_starts_when_its_former_run_has_left() -> None:
+    jobs = [task(9, "0", NOW_S + 60, submit_s=NOW_S - 61, restarts=1)]
+    assert sent(plan(jobs, 1, left=())) == []
+    assert sent(plan(jobs, 1, left=(9,))) == [(9, "", "now")]
+
+
+def test_a_lease_that_somebody_else_ended_is_the_owners_and_one_that_sodad_ended_is_not() -> None:
+    history = TaskHistory()
+    leased, begun = task(7, "0-1", END_S), task(7, "0-1", NOW_S)
+    assert history.tasks([leased], NOW_S)[KEY].waiting[Device.CPU][0].standing == "leased"
+    (owners,) = history.tasks([begun], NOW_S + 5)[KEY].waiting[Device.CPU]
+    assert (owners.standing, owners.may_start) == ("owners", True)
+    history.tasks([leased], NOW_S)
+    history.note_let(leased, None)
+    (let,) = history.tasks([begun], NOW_S + 5)[KEY].waiting[Device.CPU]
+    assert let.standing == "free"
+
+
+def test_a_lease_that_ended_by_itself_may_be_renewed() -> None:
+    history = TaskHistory()
+    history.tasks([task(7, "0-1", END_S)], NOW_S)
+    (record,) = history.tasks([task(7, "0-1", END_S)], END_S + 30)[KEY].waiting[Device.CPU]
+    assert record.standing == "free"
+
+
+@given(st.floats(1.6e9, 2e9), st.floats(60.0, 900.0))
+def test_a_lease_lasts_its_time_and_less_than_a_minute_more(now_s: float, lease_s: float) -> None:
+    end_s = lease_end_s(now_s, lease_s)
+    assert lease_s <= end_s - now_s < lease_s + 61.0
+    assert end_s % 60 == MARK_S
+    assert is_lease(task(7, "0", float(end_s)), now_s)
+
+
+@given(
+    counts=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    leased=st.lists(st.booleans(), min_size=4, max_size=4),
+    instances=st.integers(0, 25),
+    running=st.integers(0, 5),
+)
+def test_as_many_may_start_as_shall_run(counts: list[int], leased: list[bool], instances: int, running: int) -> None:
+    """Whatever waits: afterwards as many tasks may start as are lacking, or all, and a second look sends nothing."""
+    begin: dict[int, float] = {}
+    jobs, first = [], 0
+    for at, count in enumerate(counts):
+        begin |= dict.fromkeys(range(first, first + count), END_S if leased[at] else NOW_S)
+        text = f"{first}-{first + count - 1}" if count > 1 else str(first)
+        jobs.append(task(100 + at, text, begin[first]))
+        first += count
+    numbers = {job.job_id: array_tasks(job.array_task) for job in jobs}
+    for step in plan(jobs, instances, running):
+        value = NOW_S if step.lets_start else END_S
+        begin |= dict.fromkeys(numbers[step.job.job_id] if step.task is None else (step.task,), value)
+    free = sum(at_s == NOW_S for at_s in begin.values())
+    assert free == min(max(instances - running, 0), first)
+    again = [task(200 + number, str(number), at_s) for number, at_s in begin.items()]
+    assert plan(again, instances, running) == []
+
+
+def test_release_ends_leases_and_nothing_else() -> None:
+    jobs = [
+        task(7, "0-3", END_S),
+        task(8, "4", NOW_S + 3600),
+        task(9, "5", END_S, hints=Hints()),
+        task(10, "6", END_S, state="RUNNING"),
+        task(11, "7", END_S - 600),
+    ]
+    changes = lease_release_changes(jobs, NOW_S, "out")
+    assert [(change.job_id, dict(change.new), dict(change.old)) for change in changes] == [
+        (7, {"StartTime": "now"}, {"StartTime": LEASE})
+    ]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", ()), ("4", (4,)), ("4-6", (4, 5, 6)), ("0,4-5,9", (0, 4, 5, 9))])
+def test_tasks_of_a_record(text: str, expected: tuple[int, ...]) -> None:
+    assert array_tasks(text) == expected
