@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import LoadMinute, MinuteLoads
+from slurm_soda.daemon.services.service_load import LoadMinute, MinuteLoads, RecentLoad
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport
@@ -51,6 +51,7 @@ class ServiceBoard:
     statuses: Mapping[ServiceKey, ServiceStatus] = field(default_factory=dict)
     """What the last cycle saw of each; replaced as a whole."""
     loads: MinuteLoads = field(default_factory=MinuteLoads)
+    _recent: dict[ServiceKey, RecentLoad] = field(default_factory=dict)
     _known: dict[ServiceKey, KnownService] = field(default_factory=dict)
     _stored: dict[ServiceKey, KnownService] = field(default_factory=dict)
     """As the store has them."""
@@ -77,7 +78,8 @@ class ServiceBoard:
         with self._lock:
             before = self._known.get(key)
             self._check_limits(key, before, at)
-            service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s))
+            recent_qps = self._recent.setdefault(key, RecentLoad()).add(report.load_qps, at.steady_s)
+            service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s, recent_qps=recent_qps))
             self._known[key] = service
             self.loads.add(key, report, at.now_s)
             answer = self._answers.get(key, RouterAnswer(reason="sodad has not decided yet"))
@@ -179,6 +181,7 @@ class ServiceBoard:
             for key in gone:
                 del self._known[key]
                 self._stored.pop(key, None)
+                self._recent.pop(key, None)
         return gone
 
     def _file(self, owner: str, report: RouterReport) -> ServiceFile:
