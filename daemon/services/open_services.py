@@ -146,7 +146,9 @@ class OpenServices:
             self.drains.begin(self._wanted_drains(plan), seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
-            steps = [ServiceStep(one.change, start=one) for one in self._starts(scales, at, left)] + steps
+            # Where the change limits cut, no service loses its leases to the starts of another.
+            starts = sorted(self._starts(scales, at, left), key=lambda one: one.lets_start)
+            steps = [ServiceStep(one.change, start=one) for one in starts] + steps
         self._answer(scales, snapshot)
         return steps
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
+from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
 from tests.daemon.services.array_slurm import ArraySlurm
 from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, live, sodad
+from tests.daemon.services.service_site import report
 
 
 def begin_times(slurm: ArraySlurm, array: int) -> set[float]:
@@ -285,3 +288,16 @@ def test_the_limit_on_changes_holds(fresh_store: Path) -> None:
         assert slurm.updates == sent
         slurm.advance(1)
     assert slurm.running(CPU) == [0]
+
+
+def test_no_service_loses_its_leases_to_the_starts_of_another(fresh_store: Path) -> None:
+    """Where the limit on changes is short, tasks are kept from starting first, those of all services."""
+    slurm = ArraySlurm(FakeClock())
+    slurm.submit_array(CPU, 9, begin_s=60.0)
+    slurm.submit_array(300, 3, service="later", begin_s=60.0)
+    limits: dict[str, Any] = {"max_changes_per_cycle": 2, "min_change_interval_s": 0.0}
+    daemon, router = sodad(slurm, fresh_store, change_limits=limits), Router(slurm, least=8, most=8)
+    router.report(daemon)
+    daemon.cycles._context.services.take("alice", report(name="later", least=0), Instant.read(slurm.clock))
+    daemon.run()
+    assert {job.eligible_s % 60 for array in (CPU, 300) for job in slurm.tasks(array)} == {MARK_S}
