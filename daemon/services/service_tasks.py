@@ -22,8 +22,8 @@ Standing = Literal["free", "leased", "requeued", "owners"]
 (``requeued``), or waits or starts by the owner's word (``owners``): then it is left alone."""
 
 LIMIT_HOLDS_S = 600.0
-"""The limit of an array (``--array=0-7%4``) is taken to be as it was seen for so long: its owner may change it. Slurm tells it
-of tasks that are up against it alone, not of those that wait with a lease."""
+"""The limit of an array (``--array=0-7%4``) is taken to be as it was seen for so long: its owner may change it. Slurm tells
+it of tasks that are up against it alone, not of those that wait with a lease."""
 
 TaskKey = tuple[int, int]
 """Array and task; job and -1 for one without an array."""
