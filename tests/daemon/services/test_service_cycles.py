@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
-from tests.daemon.fake_slurm import FakeClock
 from tests.daemon.harness import Daemon
 from tests.daemon.services.array_slurm import ArraySlurm
 from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, live, sodad
-from tests.daemon.services.service_site import report
 
 
 def begin_times(slurm: ArraySlurm, array: int) -> set[float]:
@@ -91,26 +87,6 @@ def test_an_instance_with_queries_in_flight_leaves_when_they_are_answered_or_its
     assert (slurm.running(CPU), slurm.running(GPU), len(router.told.drain)) == ([0], [0], 1)
     live(slurm, daemon, router, 45)
     assert (slurm.running(CPU), slurm.running(GPU)) == ([], [0])
-
-
-def test_without_a_router_what_runs_stays_and_what_waits_keeps_its_lease(fresh_store: Path) -> None:
-    slurm = cluster()
-    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=5.0)
-    live(slurm, daemon, router, 8)
-    for _ in range(40):
-        slurm.advance(10)
-        daemon.run()
-    assert (slurm.running(CPU), slurm.running(GPU)) == ([0], [])
-    assert min(begin_times(slurm, GPU)) > 100.0
-    assert "load is not known" in daemon.cycles._context.services.statuses["alice", "answers"].reason  # type: ignore[index]
-
-
-def test_a_service_that_no_router_reports_runs_as_an_ordinary_array(fresh_store: Path) -> None:
-    slurm = cluster(begin_s=0.0)
-    daemon = sodad(slurm, fresh_store)
-    slurm.tick()
-    daemon.follow(5)
-    assert (slurm.running(CPU), slurm.running(GPU), daemon.actions()) == ([0, 1, 2], [0, 1, 2], [])
 
 
 @pytest.mark.parametrize("mode", ["observe", "advise"])
@@ -276,28 +252,3 @@ def test_what_slurm_refuses_is_tried_again_after_longer_and_longer_pauses(fresh_
     slurm.refused = ""
     live(slurm, daemon, router, 20)
     assert (slurm.running(CPU), slurm.running(GPU)) == ([0], [])
-
-
-def test_the_limit_on_changes_holds(fresh_store: Path) -> None:
-    slurm = cluster()
-    limits: dict[str, Any] = {"max_changes_per_cycle": 1, "min_change_interval_s": 0.0}
-    daemon, router = sodad(slurm, fresh_store, change_limits=limits), Router(slurm, load_qps=5.0)
-    router.report(daemon)
-    for sent in (1, 2, 3):
-        daemon.run()
-        assert slurm.updates == sent
-        slurm.advance(1)
-    assert slurm.running(CPU) == [0]
-
-
-def test_no_service_loses_its_leases_to_the_starts_of_another(fresh_store: Path) -> None:
-    """Where the limit on changes is short, tasks are kept from starting first, those of all services."""
-    slurm = ArraySlurm(FakeClock())
-    slurm.submit_array(CPU, 9, begin_s=60.0)
-    slurm.submit_array(300, 3, service="later", begin_s=60.0)
-    limits: dict[str, Any] = {"max_changes_per_cycle": 2, "min_change_interval_s": 0.0}
-    daemon, router = sodad(slurm, fresh_store, change_limits=limits), Router(slurm, least=8, most=8)
-    router.report(daemon)
-    daemon.cycles._context.services.take("alice", report(name="later", least=0), Instant.read(slurm.clock))
-    daemon.run()
-    assert {job.eligible_s % 60 for array in (CPU, 300) for job in slurm.tasks(array)} == {MARK_S}
