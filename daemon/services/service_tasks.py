@@ -58,7 +58,7 @@ class ServiceTasks:
     waiting: dict[Device, list[WaitingRecord]] = field(default_factory=lambda: {device: [] for device in Device})
     partitions: dict[Device, str] = field(default_factory=dict)
     accounts: set[str] = field(default_factory=set)
-    room: dict[int, int] = field(default_factory=dict)
+    admitted: dict[int, int] = field(default_factory=dict)
     """How many more tasks of an array its own limit admits, where one was seen."""
 
     def count_waiting(self, device: Device) -> int:
@@ -68,7 +68,7 @@ class ServiceTasks:
             if one.standing != "owners" or one.may_start:
                 array = one.job.array_job_id
                 counts[array] = counts.get(array, 0) + one.count
-        return sum(min(count, self.room.get(array, count)) if array else count for array, count in counts.items())
+        return sum(min(count, self.admitted.get(array, count)) if array else count for array, count in counts.items())
 
 
 @dataclass(slots=True)
@@ -106,10 +106,10 @@ class TaskHistory:
             tasks.accounts.add(job.account)
         self._forget_others(present)
         for tasks in found.values():
-            self._find_room(tasks, now_s)
+            self._find_admitted(tasks, now_s)
         return found
 
-    def _find_room(self, tasks: ServiceTasks, now_s: float) -> None:
+    def _find_admitted(self, tasks: ServiceTasks, now_s: float) -> None:
         """What the limits of arrays admit beside what runs."""
         running = Counter(job.array_job_id for job in tasks.running)
         waiting = [record.job for records in tasks.waiting.values() for record in records]
@@ -123,7 +123,7 @@ class TaskHistory:
             if job.reason == ARRAY_LIMIT and (array not in self._limits or running[array] >= most):
                 self._limits[array] = max(running[array], 1), now_s
         arrays = {job.array_job_id for job in waiting} & self._limits.keys()
-        tasks.room = {array: max(self._limits[array][0] - running[array], 0) for array in arrays}
+        tasks.admitted = {array: max(self._limits[array][0] - running[array], 0) for array in arrays}
 
     def note_let(self, job: SlurmJob, task: int | None) -> None:
         """A task, or all of a record, is let start."""
