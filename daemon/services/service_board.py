@@ -141,7 +141,7 @@ class ServiceBoard:
         """What routers are told from now on, and by which reports that was decided."""
         with self._lock:
             self._answers = dict(answers)
-            self._decided_on = {one.key: (_states(one.report), one.report.load_qps) for one in decided_on}
+            self._decided_on = {one.key: (_states(one.report), one.load_qps) for one in decided_on}
 
     def changed(self) -> list[KnownService]:
         """Services of which something is not in the store yet; :meth:`saved` once it is."""
@@ -249,5 +249,5 @@ def _worth_a_cycle(decided_on: tuple[object, float] | None, service: KnownServic
     if decided_on is None:
         return True
     states, load_qps = decided_on
-    rise = service.report.load_qps - load_qps
+    rise = service.load_qps - load_qps
     return states != _states(service.report) or rise > max(_RISE_RATIO * load_qps, 3.0 * math.sqrt(load_qps), 1.0)
