@@ -57,7 +57,7 @@ class SnapshotReader:
         with watch("observe.former_runs"):
             state.services.observe(slurm_state)
             again = state.services.waits_after_requeue
-            requeued = {*state.preemptions.requeued, *again}
+            requeued = {*state.preemptions.requeued, *state.services.requeued}
             followed = {*state.preemptions.by_job, *state.shares.by_guest, *again}
             state.former_runs.observe(
                 slurm_state.jobs, slurm_state.nodes, job_cache, followed=followed, requeued=requeued

@@ -15,6 +15,7 @@ from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
+from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
@@ -70,6 +71,9 @@ class OpenServices:
     _known: Sequence[KnownService] = ()
     """As the present decision sees them."""
     _history: TaskHistory = field(default_factory=TaskHistory)
+    _requeued: set[int] = field(default_factory=set)
+    """Jobs of tasks that wait again by a requeue of ours."""
+    _refusals: Refusals = field(default_factory=Refusals)
     _gone: list[ServiceKey] = field(default_factory=list)
     _written: tuple[Sequence[KnownService], Sequence[LoadMinute]] = ((), ())
 
@@ -84,12 +88,19 @@ class OpenServices:
         """Jobs of tasks that wait again after a run."""
         return waits_after_requeue(self.tasks)
 
+    @property
+    def requeued(self) -> set[int]:
+        """Those of them that were requeued by a change of ours, so that they were completing, seen or not."""
+        return self._requeued & self.waits_after_requeue
+
     def observe(self, slurm_state: SlurmState) -> None:
         """Take in a reading of Slurm."""
         self.tasks = self._history.tasks(slurm_state.jobs.values(), slurm_state.now_s) if self.settings.enabled else {}
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         self._gone += self.board.forget(self.tasks.keys(), at)
         self._known = self.board.known() if self.settings.enabled else ()
+        self._requeued &= slurm_state.jobs.keys()
+        self._refusals.keep(slurm_state.jobs)
 
     def fill(self, snapshot: ClusterSnapshot, at: Instant) -> ClusterSnapshot:
         """The snapshot, with the services."""
@@ -163,11 +174,13 @@ class OpenServices:
         """Take in what became of a step that was sent."""
         drain = step.drain
         if drain is None:
+            self._refusals.note(step.change.job_id, steady_s, refused=outcome.state == "failed")
             return
         if outcome.state == "failed":
             drain.note_refusal(steady_s)
         elif outcome.state == "done":
             drain.phase = "requeued"
+            self._requeued.add(drain.job_id)
             self.drains.changed.append(drain)
 
     def save(self, session: Session, at: Instant) -> None:
@@ -201,6 +214,7 @@ class OpenServices:
         self.drains.recall(load_drains(session, at, self.drains.grace_s), None if before is None else before.drains)
         if before is not None:
             self._history, self.low_since_s = before._history, before.low_since_s
+            self._requeued, self._refusals = before._requeued, before._refusals
 
     def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan) -> None:
         renewed = renew_low_since(snapshot, plan).tolist()
@@ -221,7 +235,7 @@ class OpenServices:
             running = [
                 job for job in own.running if device_of(job) is scale.device and job.job_id not in self.drains.by_job
             ]
-            yield from plan_starts(
+            steps = plan_starts(
                 scale,
                 own.waiting[scale.device],
                 len(running),
@@ -229,6 +243,7 @@ class OpenServices:
                 lease_s=self.settings.lease_s,
                 left=left,
             )
+            yield from (step for step in steps if self._refusals.may_try(step.job.job_id, at.steady_s))
 
     def _answer(self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
         """Routers and people are told what holds from now on."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from slurm_soda.daemon.services.service_tasks import WaitingRecord
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import JobChange
+from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, JobChange
 from slurm_soda.slurm_ext.write.start_leases import lease_change, lease_end_change, lease_end_s, may_end_wait
 
 _ORDER = {"free": 0, "leased": 1, "requeued": 2}
@@ -61,6 +61,11 @@ def plan_starts(
     return steps
 
 
+def _has_left(job: SlurmJob, now_s: float, left: Collection[int] | None) -> bool:
+    """Whether no former run of the task can be on its node any more; after the wait of Slurm's own none is."""
+    return left is None or not job.restarts or job.job_id in left or now_s - job.submit_s > MAX_REQUEUE_WAIT_S
+
+
 def _steps(
     scale: ScaleService,
     record: WaitingRecord,
@@ -73,8 +78,7 @@ def _steps(
     """Of one record, of which so many tasks may start. The lease comes first: a task that is let start leaves the record."""
     job, reason = record.job, scale.reason
     if may == record.count:
-        gone = left is None or not job.restarts or job.job_id in left
-        if record.standing != "free" and gone and may_end_wait(job, now_s):
+        if record.standing != "free" and _has_left(job, now_s, left) and may_end_wait(job, now_s):
             yield StartStep(job, None, True, lease_end_change(job, f"starts now: {reason}", scale.id))
         return
     if record.standing != "leased" or job.eligible_s - now_s < lease_s / 2.0:

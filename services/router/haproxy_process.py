@@ -248,7 +248,7 @@ def private_directory() -> Path:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove directories of this user's routers that were killed: those that nobody has locked, and that are not just made."""
+    """Remove what this user's killed routers left: directories that nobody has locked, and that are not just made."""
     for path in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -155,7 +155,8 @@ def _by_hour(parts: UsageIntervals, held: FloatColumn | IntColumn, span_s: tuple
     hour = np.arange(first, last) % _HOURS
     counts = np.bincount(hour, minlength=_HOURS)
     sums = np.bincount(hour, mean, minlength=_HOURS)
-    return np.divide(sums, counts, out=np.full(_HOURS, _UNKNOWN), where=counts > 0)
+    found: FloatColumn = np.divide(sums, counts, out=np.full(_HOURS, _UNKNOWN), where=counts > 0)
+    return found
 
 
 def _by_user(user: IntColumn, waits_s: FloatColumn) -> FloatColumn:

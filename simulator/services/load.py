@@ -49,7 +49,7 @@ class LoadCurve:
     @property
     def period_s(self) -> float:
         """After so long it starts over."""
-        return self.qps.shape[1] * self.step_s
+        return float(self.qps.shape[1] * self.step_s)
 
     @property
     def peak_qps(self) -> FloatColumn:

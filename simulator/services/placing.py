@@ -13,8 +13,8 @@ from slurm_soda.policies.pipeline.stages import empty_plan
 from slurm_soda.policies.services.place_services import PlaceServices, renew_low_since
 from slurm_soda.policies.services.service import Device, InstanceState, ServiceTable
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
-from slurm_soda.simulator.services.ledger import packed_gpus
 from slurm_soda.simulator.services.service_set import ServingRules, gpu_capacity_qps
+from slurm_soda.simulator.services.serving_recorder import packed_gpus
 from slurm_soda.simulator.services.tasks import ServiceTask
 
 SERVICES_PER_GPU = 4

@@ -36,7 +36,7 @@ class ServicesRecord:
     """Queries by service, hour of day and bin of latency; empty bins where services shared GPUs."""
     instances: FloatColumn
     """Mean number of instances, by service and device."""
-    hand_overs: int
+    device_changes: int
     """Times that a service came to another device."""
     gave_way: int
     """Jobs that were requeued for services."""
@@ -78,7 +78,7 @@ class ServicesRecord:
             "gpus_held": float(self.instances[:, Device.GPU].sum()),
             "gpus_held_most": int(self.usage.gpus.max(initial=0)),
             "cpu_instances": float(self.instances[:, Device.CPU].sum()),
-            "hand_overs": self.hand_overs,
+            "device_changes": self.device_changes,
             "gave_way": self.gave_way,
             "services": rows,
         }

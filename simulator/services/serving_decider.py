@@ -13,10 +13,10 @@ from slurm_soda.policies.session.ranking import INFINITY, JobStart, SessionJob
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn
 from slurm_soda.simulator.engine.deciders.protocols import Decider, NodeDecider
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
-from slurm_soda.simulator.services.ledger import ServiceLedger, pooled_need
 from slurm_soda.simulator.services.placing import Placer, Placing, free_bandwidth_gb_s
 from slurm_soda.simulator.services.record import ServicesRecord
 from slurm_soda.simulator.services.service_set import PACKED, ServingRules
+from slurm_soda.simulator.services.serving_recorder import ServingRecorder, pooled_need
 from slurm_soda.simulator.services.tasks import ServiceTask
 
 
@@ -50,12 +50,12 @@ class ServingDecider:
         *,
         rules: ServingRules,
         placer: Placer,
-        ledger: ServiceLedger,
+        recorder: ServingRecorder,
         jobs: int,
     ) -> None:
         """``jobs``: of the workload, tasks not counted."""
         self._inner, self._view, self._tasks, self._rules = inner, view, tasks, rules
-        self._placer, self._ledger, self._jobs_left = placer, ledger, jobs
+        self._placer, self._recorder, self._jobs_left = placer, recorder, jobs
         self._nodes = view.nodes()
         self._arrays: dict[tuple[int, Device], list[ServiceTask]] = {}
         for task in tasks:
@@ -72,7 +72,7 @@ class ServingDecider:
         self._moved, self._moved_s = True, 0.0
         """Something happened to a job since the last decision, and when it last did."""
         self._patience_s = self._load.period_s + rules.settings.cool_down_s + rules.start_s
-        self.hand_overs, self.gave_way = 0, 0
+        self.device_changes, self.gave_way = 0, 0
 
     def submit(self, job: SessionJob) -> None:
         if job.job_id <= len(self._tasks):
@@ -148,7 +148,7 @@ class ServingDecider:
 
     def record(self) -> ServicesRecord:
         """What was found."""
-        return self._ledger.record(self.hand_overs, self.gave_way)
+        return self._recorder.record(self.device_changes, self.gave_way)
 
     def _close(self, now_s: float) -> list[SessionJob]:
         """The last job has ended, and with it what is looked at: all instances leave."""
@@ -174,7 +174,7 @@ class ServingDecider:
                 task.state = InstanceState.DRAINING
                 leaves.append(task.job)
         after = self._devices()
-        self.hand_overs += sum(all(old) and not all(new) for old, new in zip(before, after, strict=True))
+        self.device_changes += sum(all(old) and not all(new) for old, new in zip(before, after, strict=True))
         if placing.preempts:
             victims = [self._view.job(job_id) for job_id in placing.preempts]
             self._tell(victims, [])
@@ -281,10 +281,10 @@ class ServingDecider:
         load_qps = self._load.at(self._counted_s(now_s))
         if self._rules.mode == PACKED:
             need = pooled_need(self._rules, load_qps)
-            self._ledger.advance_pooled(now_s, load_qps, int(ready.sum()), need, cores)
+            self._recorder.advance_pooled(now_s, load_qps, int(ready.sum()), need, cores)
         else:
-            self._ledger.advance(now_s, load_qps, ready, held, cores)
+            self._recorder.advance(now_s, load_qps, ready, held, cores)
 
     def _counted_s(self, now_s: float) -> float:
-        last_s = self._ledger.last_s
+        last_s = self._recorder.last_s
         return now_s if np.isnan(last_s) else (last_s + now_s) / 2.0

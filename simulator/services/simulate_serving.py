@@ -15,10 +15,10 @@ from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
 from slurm_soda.simulator.node.model_core_curves import INFERENCE
 from slurm_soda.simulator.outcome import AllocationSegments, SimulationOutcome
-from slurm_soda.simulator.services.ledger import ServiceLedger
 from slurm_soda.simulator.services.placing import PackedPlacer, PeakPlacer, Placer, StagePlacer
 from slurm_soda.simulator.services.service_set import PACKED, PEAK, ServingRules
 from slurm_soda.simulator.services.serving_decider import ClusterView, ServingDecider
+from slurm_soda.simulator.services.serving_recorder import ServingRecorder
 from slurm_soda.simulator.services.tasks import ServiceTask, make_tasks, with_tasks
 from slurm_soda.simulator.workload import Workload
 
@@ -61,12 +61,12 @@ class ServedWorkload:
         self, policy: Policy, *, costs: Costs | None = None, agents: RuntimeEffects | None = None, **options: Any
     ) -> SimulationOutcome:
         """The same with the tasks among the jobs."""
-        ledger, found = ServiceLedger(self.rules, self.workload.origin_s), list[ServingDecider]()
+        recorder, found = ServingRecorder(self.rules, self.workload.origin_s), list[ServingDecider]()
         jobs, at_once = len(self.workload) - len(self.tasks), not (costs or Costs()).checkpoint_s
 
         def around(inner: Decider) -> Decider:
             view = ClusterView(policy, self.workload, self.cluster, at_once=at_once)
-            known: dict[str, Any] = {"rules": self.rules, "placer": self._placer(), "ledger": ledger, "jobs": jobs}
+            known: dict[str, Any] = {"rules": self.rules, "placer": self._placer(), "recorder": recorder, "jobs": jobs}
             found.append(ServingDecider(inner, view, self.tasks, **known))
             return found[0]
 

@@ -29,8 +29,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
-from slurm_soda.sodactl.simulation.inputs.service_options import OPTIONS as SERVICES
-from slurm_soda.sodactl.simulation.inputs.service_options import build_serving_rules
+from slurm_soda.sodactl.simulation.inputs.service_options import add_services_option, build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
     add_sharing_options,
@@ -92,7 +91,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--seed", type=int, help="Of --can-checkpoint and --consent.  [default: 1]")
 @add_slurm_options
 @add_sharing_options
-@SERVICES["services"]
+@add_services_option
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -22,6 +22,12 @@ OPTIONS: Mapping[str, Any] = {
         help="With --services. placed: by load, on cores or GPUs, as slurm-soda does; peak: on GPUs for the peak, always; "
         "packed: up to four services on one GPU.  [default: as the --system does; else placed, and peak under multifactor]"),
 }  # fmt: skip
+
+
+def add_services_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command ``services`` alone, where the roles of its runs say how they are served."""
+    described: Callable[..., None] = OPTIONS["services"](command)
+    return described
 
 
 def build_serving_rules(services: str | None, serve: str | None, seed: int | None) -> ServingRules | None:

@@ -25,6 +25,10 @@ class FakeTask(FakeJob):
 class ArraySlurm(FakeSlurm):
     """Each task is a job from the beginning; those that are not apart are shown, and changed, as one."""
 
+    refused = ""
+    """What Slurm says to every update."""
+    refusals = 0
+
     def submit_array(
         self, array: int, tasks: int, *, service: str | None = "answers", gpus: int = 0, user: str = "alice",
         begin_s: float = 0.0,
@@ -91,6 +95,9 @@ class ArraySlurm(FakeSlurm):
         return [self.all[job_id - 1000 if job_id >= 1000 and job_id not in self.all else job_id]]
 
     def _update(self, update: JobUpdate) -> str:
+        if self.refused:
+            self.refusals += 1
+            return self.refused
         self.updates += 1
         said = ""
         for job in self.find(update.job_id, update.array_task):

@@ -247,6 +247,32 @@ def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path) -> N
     assert (slurm.running(CPU), slurm.running(GPU), router.told.drain) == ([0], [0], ())
 
 
+def test_a_task_whose_node_failed_starts_again_after_slurms_own_wait_alone(fresh_store: Path) -> None:
+    slurm = cluster(tasks=1)
+    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=5.0)
+    live(slurm, daemon, router, 6)
+    (job,) = slurm.tasks(CPU)
+    slurm.fail_node(job.job_id)
+    failed_s = slurm.clock.now_s()
+    while job.state != "RUNNING":
+        live(slurm, daemon, router, 1)
+    assert 120.0 <= slurm.clock.now_s() - failed_s <= 185.0
+
+
+def test_what_slurm_refuses_is_tried_again_after_longer_and_longer_pauses(fresh_store: Path) -> None:
+    slurm = cluster()
+    daemon, router, tries = sodad(slurm, fresh_store), Router(slurm, load_qps=5.0), []
+    slurm.refused = "Access/permission denied"
+    for second in range(20):
+        before = slurm.refusals
+        live(slurm, daemon, router, 1)
+        tries += [second] if slurm.refusals > before else []
+    assert tries == [0, 1, 3, 7, 15]
+    slurm.refused = ""
+    live(slurm, daemon, router, 20)
+    assert (slurm.running(CPU), slurm.running(GPU)) == ([0], [])
+
+
 def test_the_limit_on_changes_holds(fresh_store: Path) -> None:
     slurm = cluster()
     limits: dict[str, Any] = {"max_changes_per_cycle": 1, "min_change_interval_s": 0.0}

@@ -87,6 +87,8 @@ def test_a_requeued_task_starts_when_its_former_run_has_left() -> None:
     jobs = [task(9, "0", NOW_S + 60, submit_s=NOW_S - 61, restarts=1)]
     assert sent(plan(jobs, 1, left=())) == []
     assert sent(plan(jobs, 1, left=(9,))) == [(9, "", "now")]
+    long_ago = [task(9, "0", END_S, submit_s=NOW_S - 181, restarts=1)]
+    assert sent(plan(long_ago, 1, left=())) == [(9, "", "now")]
 
 
 def test_a_lease_that_somebody_else_ended_is_the_owners_and_one_that_sodad_ended_is_not() -> None:

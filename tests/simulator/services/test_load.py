@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.services.service import Device, DeviceProfile
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.services.ledger import packed_gpus, slowest_ms
 from slurm_soda.simulator.services.load import LoadCurve, draw_week, load_from_csv
+from slurm_soda.simulator.services.serving_recorder import packed_gpus, slowest_ms
 from slurm_soda.simulator.services.site_files import load_services
 from slurm_soda.simulator.services.twelve import GPUS_HELD, soda_twelve
 

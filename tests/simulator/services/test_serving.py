@@ -83,7 +83,7 @@ def test_few_queries_are_answered_on_cores() -> None:
     assert found is not None
     assert found.instances[0, Device.CPU] == pytest.approx(0.5, abs=0.05)
     assert found.instances[0, Device.GPU] == pytest.approx(0.5, abs=0.05)
-    assert found.hand_overs == 1
+    assert found.device_changes == 1
 
 
 def test_what_the_jump_costs_is_counted() -> None:

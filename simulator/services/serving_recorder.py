@@ -16,7 +16,7 @@ _HOUR_S, _DAY_S = 3_600.0, 86_400.0
 DEVICES = 2
 
 
-class ServiceLedger:
+class ServingRecorder:
     """Adds up between two times at which something changes; loads and instances are constant in between."""
 
     def __init__(self, rules: ServingRules, origin_s: float) -> None:
@@ -95,7 +95,7 @@ class ServiceLedger:
                 )
         return found
 
-    def record(self, hand_overs: int, gave_way: int) -> ServicesRecord:
+    def record(self, device_changes: int, gave_way: int) -> ServicesRecord:
         """What was found."""
         services = self._rules.services.services
         start_s, end_s, gpus, cores, busy = zip(*self._rows, strict=True) if self._rows else ((),) * 5
@@ -118,7 +118,7 @@ class ServiceLedger:
             lost=self.lost,
             latency=self._latency,
             instances=self._held_s / whole_s if whole_s else self._held_s,
-            hand_overs=hand_overs,
+            device_changes=device_changes,
             gave_way=gave_way,
             usage=usage,
             origin_s=self._origin_s,
