@@ -17,7 +17,7 @@ from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
 from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import LoadMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import NO_TASKS, build_service_table
 from slurm_soda.daemon.services.service_tasks import ServiceTasks, TaskHistory, device_of, waits_after_requeue
@@ -84,6 +84,7 @@ class OpenServices:
         self.settings = settings
         self.forecasts.horizon_s, self.drains.grace_s = settings.horizon_s, settings.drain_grace_s
         self.board.enabled, self.board.most_per_user = settings.enabled, settings.most_per_user
+        self.board.mean_over_s = min(MINUTE_S, settings.cool_down_s)
 
     @property
     def waits_after_requeue(self) -> set[int]:

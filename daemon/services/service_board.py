@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import LoadMinute, MinuteLoads, RecentLoad
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, RecentLoad
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport
@@ -46,6 +46,8 @@ class ServiceBoard:
 
     most_per_user: int = 20
     enabled: bool = True
+    mean_over_s: float = MINUTE_S
+    """Over how many seconds the load that decisions count with is a mean."""
     wake: Callable[[], None] = lambda: None
     """Called when a report says what may change a decision."""
     statuses: Mapping[ServiceKey, ServiceStatus] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class ServiceBoard:
         with self._lock:
             before = self._known.get(key)
             self._check_limits(key, before, at)
-            recent_qps = self._recent.setdefault(key, RecentLoad()).add(report.load_qps, at.steady_s)
+            recent_qps = self._recent.setdefault(key, RecentLoad()).add(report.load_qps, at.steady_s, self.mean_over_s)
             service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s, recent_qps=recent_qps))
             self._known[key] = service
             self.loads.add(key, report, at.now_s)

@@ -17,14 +17,14 @@ MOST_UNSAVED = 10_000
 
 _RISES = ((0.0, 1.0), (5.0, 0.5), (15.0, 0.2))
 """A load that rose is seen before the minute is over: by the newest report alone, and by the mean of so many seconds, if it
-is above the minute's mean by more than this part of it."""
+is above the mean of all by more than this part of it."""
 _RISE_DEVIATIONS = 4.0
 """And by more than so many standard deviations of what chance makes of queries that come independently (Poisson)."""
 
 
 @dataclass(slots=True)
 class RecentLoad:
-    """Load of one service by the reports of the last minute.
+    """Load of one service by the reports of the last minute, or of a cool-down that is shorter.
 
     Each report counts a second or two, whose noise would put off the end of a cool-down for ever.
     """
@@ -32,12 +32,12 @@ class RecentLoad:
     _reports: deque[tuple[float, float]] = field(default_factory=deque)
     """When each came, by the steady clock, and its load."""
 
-    def add(self, load_qps: float, steady_s: float) -> float:
-        """Take in a report; gives the load in queries per second: the mean of a minute, or a higher one since."""
+    def add(self, load_qps: float, steady_s: float, over_s: float = MINUTE_S) -> float:
+        """Take in a report; gives the load in queries per second: the mean over so many seconds, or a higher one since."""
         self._reports.append((steady_s, load_qps))
-        while self._reports[0][0] <= steady_s - MINUTE_S:
+        while len(self._reports) > 1 and self._reports[0][0] <= steady_s - over_s:
             self._reports.popleft()
-        mean = self._mean(MINUTE_S)
+        mean = self._mean(over_s)
         found = mean
         for span_s, part in _RISES:
             late = self._mean(span_s)

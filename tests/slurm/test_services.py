@@ -167,7 +167,7 @@ def test_a_service_is_handed_over_by_its_load_and_runs_on_without_sodad(service:
     assert requeues == [{"job_id": drained.job_id, "state": "done"}]
 
     service.load_qps = 5.0
-    service.until(1, 0, "an instance on cores took over again", within_s=180.0)  # the load is that of a minute
+    service.until(1, 0, "an instance on cores took over again")
 
     service.site.cluster.kill("sodad", restart=False)
     leased = max(service.waiting(service.gpu).values())
