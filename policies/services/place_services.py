@@ -43,7 +43,7 @@ class PlaceServices:
             first = _goes_first(state, target, changes, places)
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
-            if first[Device.GPU] and state.settings.gives_way and _is_short(state, state.seen_qps):
+            if first[Device.GPU] and _is_short(state, state.seen_qps):
                 urgent.append((state, changes.starts[Device.GPU]))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
@@ -71,9 +71,12 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
-    """Whether its tasks go before others, by device: others wait there, and what is ready does not answer the load."""
+    """Whether its tasks go before others, by device: the site lets them there, others wait there, and what is ready does
+    not answer the load.
+    """
     short = not target.preferred and _is_short(state, state.load_qps)
-    on = [short and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
+    may = [state.settings.may_go_first(state.service.partitions(device)) for device in Device]
+    on = [short and may[device] and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
     return on[0], on[1]
 
 

@@ -11,7 +11,7 @@ from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon
 from tests.daemon.services.array_slurm import ArraySlurm
-from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, live, sodad
+from tests.daemon.services.service_daemon import CPU, GPU, SERVICES, Router, cluster, live, sodad
 
 
 def begin_times(slurm: ArraySlurm, array: int) -> set[float]:
@@ -205,13 +205,24 @@ def test_the_owners_own_word_is_left_alone(fresh_store: Path) -> None:
     assert begun.state == "RUNNING"
 
 
+def test_no_service_goes_first_or_has_jobs_give_way_unless_the_site_says_so(fresh_store: Path) -> None:
+    slurm = cluster(gpus=1)
+    slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
+    slurm.tick()
+    slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["other"]}), Router(slurm, load_qps=1e6)
+    live(slurm, daemon, router, 15)
+    assert (slurm.running(GPU), slurm.all[1].restarts, slurm.all[1].state) == ([], 0, "RUNNING")
+    assert [job.job_id for job in slurm.tasks(GPU) if job.site_factor > slurm.all[2].site_factor] == []
+
+
 def test_a_task_that_goes_first_is_lifted_before_all_others(fresh_store: Path) -> None:
     slurm = cluster(gpus=1)
     slurm.submit(1, gpus=1, work_s=500.0, checkpoint=None)
     slurm.tick()
     for job_id in (2, 3):
         slurm.submit(job_id, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=300.0)
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}), Router(slurm, load_qps=300.0)
     live(slurm, daemon, router, 6)
     (first,) = [job for job in slurm.tasks(GPU) if job.site_factor]
     assert first.priority + first.site_factor > max(slurm.all[job_id].priority for job_id in (2, 3))
@@ -222,7 +233,7 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
     slurm.tick()
     slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=300.0)
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}), Router(slurm, load_qps=300.0)
     live(slurm, daemon, router, 15)
     assert slurm.running(GPU) == [0]
     assert (slurm.all[1].restarts, slurm.all[1].state) == (1, "PENDING")
