@@ -222,7 +222,10 @@ def test_a_task_that_goes_first_is_lifted_before_all_others(fresh_store: Path) -
     slurm.tick()
     for job_id in (2, 3):
         slurm.submit(job_id, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}), Router(slurm, load_qps=300.0)
+    daemon, router = (
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}),
+        Router(slurm, load_qps=300.0),
+    )
     live(slurm, daemon, router, 6)
     (first,) = [job for job in slurm.tasks(GPU) if job.site_factor]
     assert first.priority + first.site_factor > max(slurm.all[job_id].priority for job_id in (2, 3))
@@ -233,7 +236,10 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
     slurm.tick()
     slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}), Router(slurm, load_qps=300.0)
+    daemon, router = (
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}),
+        Router(slurm, load_qps=300.0),
+    )
     live(slurm, daemon, router, 15)
     assert slurm.running(GPU) == [0]
     assert (slurm.all[1].restarts, slurm.all[1].state) == (1, "PENDING")

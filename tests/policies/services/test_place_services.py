@@ -225,7 +225,9 @@ def test_jobs_of_other_partitions_do_not_give_way() -> None:
     nodes = replace(nodes, in_partition=np.ones((4, 2), dtype=np.bool_))
     jobs = [{**job, "partition": "p1"} if job["job_id"] == 3 else job for job in busy()]
     services = table(replace(ON_GPU, gpu_partition="p0"), 100.0, settings=ServiceSettings(first_in=("p0",)))
-    assert given_way(decided(world(services, jobs, nodes))) == [2], "3 was submitted later, in a partition that is not named"
+    assert given_way(decided(world(services, jobs, nodes))) == [2], (
+        "3 was submitted later, in a partition that is not named"
+    )
 
 
 def test_a_job_gives_way_on_nodes_that_will_do() -> None:
