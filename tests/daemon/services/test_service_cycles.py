@@ -253,7 +253,7 @@ def test_services_that_are_switched_off_are_left_alone(fresh_store: Path) -> Non
     assert (slurm.running(CPU), slurm.updates) == ([0, 1, 2], 0)
 
 
-def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path) -> None:
+def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path, caplog: pytest.LogCaptureFixture) -> None:
     slurm = cluster()
     for job in slurm.tasks(CPU):
         job.requeue = False
@@ -262,6 +262,7 @@ def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path) -> N
     router.load_qps = 300.0
     live(slurm, daemon, router, 10)
     assert (slurm.running(CPU), slurm.running(GPU), router.told.drain) == ([0], [0], ())
+    assert [one.message.split()[0] for one in caplog.records].count("instance-not-drained") == 1, "once, not each cycle"
 
 
 def test_a_task_whose_node_failed_starts_again_after_slurms_own_wait_alone(fresh_store: Path) -> None:
