@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S, ServiceBoard
+from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.services import add_minutes, minutes_of
 from slurm_soda.wire.services.router_report import ReportedInstance
 from tests.daemon.services.service_site import report
 
@@ -88,3 +92,20 @@ def test_minutes_are_given_until_they_are_saved(board: ServiceBoard) -> None:
     assert board.finished_minutes(at(70).now_s) == first
     board.saved_minutes(first)
     assert board.finished_minutes(at(70).now_s) == []
+
+
+def test_counts_that_no_router_sees_do_not_reach_the_store(board: ServiceBoard, fresh_store: Path) -> None:
+    """An INTEGER of PostgreSQL ends at 2^31 - 1; beyond it the whole cycle's transaction would fail, again and again."""
+    lie = replace(report(), queries=10**12, errors=10**12, violations=10**12)
+    for second in range(1, 5):
+        board.take("alice", lie, at(second))
+    (minute,) = board.finished_minutes(at(70).now_s)
+    assert (minute.queries, minute.errors, minute.violations) == (2**31 - 1,) * 3
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    for _ in range(2):  # by two daemons
+        with store.write() as session:
+            add_minutes(session, [minute])
+    with store.read() as session:
+        (row,) = minutes_of(session, ServiceKey("alice", "answers"), 0.0)
+        assert (row.queries, row.errors, row.violations) == (2**31 - 1,) * 3
+    store.close()
