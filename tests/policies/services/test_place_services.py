@@ -242,6 +242,24 @@ def test_a_job_gives_way_on_nodes_that_will_do() -> None:
     assert given_way(decided(world(services, [*busy()[:4], task], nodes))) == [], "its own tasks are no queue"
 
 
+def test_no_one_gives_way_for_tasks_that_slurm_does_not_start_anyway() -> None:
+    """Its owner has come up against a limit, say: who gave way would do so again and again, for nobody."""
+    services = replace(
+        table(ON_GPU, 100.0),
+        task_id=np.array([2001, 2002]),
+        task_service=np.zeros(2, dtype=int),
+        task_device=np.ones(2, dtype=int),
+    )
+    for states, gives in (
+        ((JobState.BLOCKED, JobState.BLOCKED), []),
+        ((JobState.BLOCKED, JobState.PENDING), [3]),
+    ):
+        tasks = [{**waiting(2001 + at, 1, user="ann"), "state": state} for at, state in enumerate(states)]
+        plan = decided(world(services, [*busy(), *tasks]))
+        assert given_way(plan) == gives, states
+        assert [one.for_jobs for one in plan.preempts] == [(2002,) for _ in gives]
+
+
 def test_as_many_give_way_as_one_instance_needs() -> None:
     small = [running(at, (0, 1), submit_s=float(at)) for at in range(1, 5)]
     wide = running(5, (0, 4), submit_s=0.5)
