@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon
 from tests.daemon.services.array_slurm import ArraySlurm
 from tests.daemon.services.service_daemon import CPU, GPU, SERVICES, Router, cluster, live, sodad
+from tests.daemon.services.service_site import report
 
 
 def begin_times(slurm: ArraySlurm, array: int) -> set[float]:
@@ -243,6 +246,23 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     live(slurm, daemon, router, 15)
     assert slurm.running(GPU) == [0]
     assert (slurm.all[1].restarts, slurm.all[1].state) == (1, "PENDING")
+
+
+def test_nobody_moves_jobs_of_others_by_reporting_them_as_instances(fresh_store: Path) -> None:
+    slurm = cluster()
+    slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["*"]}), Router(slurm, load_qps=5.0)
+    live(slurm, daemon, router, 8)
+    (served,) = [slurm._shown_id(job) for job in slurm.tasks(CPU) if job.state == "RUNNING"]
+    sent, board = slurm.updates, daemon.cycles._context.services
+    for state in ("failed", "draining", "ready"):
+        lie = report(load_qps=1e9, instances=[(1, "gpu", state), (served, "cpu", state)], at_s=slurm.clock.now_s())
+        board.take("mallory", lie, Instant.read(slurm.clock))
+        board.drain(ServiceKey("mallory", "answers"), ())
+        live(slurm, daemon, router, 3)
+    assert (slurm.running(CPU), slurm.all[1].state, slurm.all[1].restarts) == ([0], "RUNNING", 0)
+    assert (slurm.updates, daemon.rows(ServiceDrainRow)) == (sent, [])
+    assert router.told.drain == board.take("mallory", lie, Instant.read(slurm.clock)).drain == ()
 
 
 def test_services_that_are_switched_off_are_left_alone(fresh_store: Path) -> None:
