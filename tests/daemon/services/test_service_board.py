@@ -62,6 +62,21 @@ def test_a_draining_instance_that_has_answered_all_wakes_sodad() -> None:
         board.answer({}, board.known())
 
 
+def test_nobody_wakes_sodad_more_than_once_a_second() -> None:
+    """A cycle asks Slurm for all its jobs; with as many services as a user may have, each reported five times a second."""
+    board, woken = ServiceBoard(), list[float]()
+    for step in range(20):
+        now_s = step * 0.25
+        board.wake = lambda now_s=now_s: woken.append(now_s)
+        for service in range(4):
+            board.take("mallory", report(name=f"s{service}", load_qps=10.0 * step**4), at(now_s))
+        board.answer({}, board.known())
+    assert woken == [0.0, 1.0, 2.0, 3.0, 4.0]
+    board.wake = lambda: woken.append(-1.0)
+    board.take("bob", report(), at(4.1))
+    assert woken[-1] == -1.0, "others wake it as before"
+
+
 def test_reports_are_written_now_and_then_and_at_once_where_the_service_is_another(board: ServiceBoard) -> None:
     def written(second: float, **more: Any) -> int:
         board.take("alice", report(**more), at(second))
