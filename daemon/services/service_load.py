@@ -75,6 +75,7 @@ class MinuteLoads:
         at_s = now_s - now_s % MINUTE_S
         for key in [key for key, minute in self._current.items() if minute.at_s != at_s]:
             self._over.append(self._current.pop(key))
+        del self._over[:-MOST_UNSAVED]
         return list(self._over)
 
     def saved(self, minutes: Collection[LoadMinute]) -> None:

@@ -122,7 +122,14 @@ def _put(cluster: ContainerCluster, path: str, text: str) -> None:
 def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
     """What the service answers on each device, by ``sodactl service profile``."""
     for device, batch in MOST_BATCH.items():
-        bounds = ("--device", device, "--most-batch", f"{batch}", "--limit-s", f"{_PROFILE_LIMIT_S / 2:g}")
+        bounds: tuple[str, ...] = (
+            "--device",
+            device,
+            "--most-batch",
+            f"{batch}",
+            "--limit-s",
+            f"{_PROFILE_LIMIT_S / 2:g}",
+        )
         bounds += ("--gpu-type", GPU_TYPE) if device == "gpu" else ()
         _owner(cluster, "profile", SERVICE_FILE, *bounds, timeout_s=_PROFILE_LIMIT_S).check()
     content = cluster.copy_out(f"{FOLDER}/services/{SERVICE}/profile.json")

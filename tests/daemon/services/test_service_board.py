@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.services import service_load
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S, ServiceBoard
 from slurm_soda.daemon.store.engine import open_store
@@ -107,6 +108,16 @@ def test_minutes_are_given_until_they_are_saved(board: ServiceBoard) -> None:
     assert board.finished_minutes(at(70).now_s) == first
     board.saved_minutes(first)
     assert board.finished_minutes(at(70).now_s) == []
+
+
+def test_while_the_store_is_away_no_more_minutes_are_kept_than_are_bounded(
+    board: ServiceBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_load, "MOST_UNSAVED", 5)
+    for minute in range(1, 20):
+        board.take("alice", report(load_qps=float(minute)), at(60.0 * minute))
+        kept = board.finished_minutes(at(60.0 * minute + 59.0).now_s)
+    assert [one.most_qps for one in kept] == [15.0, 16.0, 17.0, 18.0, 19.0]
 
 
 def test_counts_that_no_router_sees_do_not_reach_the_store(board: ServiceBoard, fresh_store: Path) -> None:
