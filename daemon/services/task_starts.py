@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from slurm_soda.daemon.services.service_tasks import WaitingRecord
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, JobChange
-from slurm_soda.slurm_ext.write.start_leases import lease_change, lease_end_change, lease_end_s, may_end_wait
+from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, JobChange, lease_change, lease_end_change
+from slurm_soda.slurm_ext.write.start_leases import lease_end_s, may_end_wait
 
 _ORDER = {"free": 0, "leased": 1, "requeued": 2}
 """Who starts first: those that may already, so that nothing changes to and fro; those that have just left, last."""

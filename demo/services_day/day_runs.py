@@ -122,15 +122,8 @@ def _put(cluster: ContainerCluster, path: str, text: str) -> None:
 def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
     """What the service answers on each device, by ``sodactl service profile``."""
     for device, batch in MOST_BATCH.items():
-        bounds: tuple[str, ...] = (
-            "--device",
-            device,
-            "--most-batch",
-            f"{batch}",
-            "--limit-s",
-            f"{_PROFILE_LIMIT_S / 2:g}",
-        )
-        bounds += ("--gpu-type", GPU_TYPE) if device == "gpu" else ()
+        gpu_type = ("--gpu-type", GPU_TYPE) if device == "gpu" else ()
+        bounds = ("--device", device, "--most-batch", f"{batch}", "--limit-s", f"{_PROFILE_LIMIT_S / 2:g}", *gpu_type)
         _owner(cluster, "profile", SERVICE_FILE, *bounds, timeout_s=_PROFILE_LIMIT_S).check()
     content = cluster.copy_out(f"{FOLDER}/services/{SERVICE}/profile.json")
     return ServiceProfile.from_dict(json.loads(content), "profile.json")

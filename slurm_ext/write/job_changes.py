@@ -350,6 +350,19 @@ def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChang
     return JobChange(job_id, "requeue", REQUEUE_IF_ENDED if ended else {}, {}, reason, preemption_id(job_id))
 
 
+def lease_change(job: SlurmJob, until_s: int, reason: str, action: str = "") -> JobChange:
+    """A task, or all waiting tasks of one record, shall not start before this second."""
+    return JobChange(job.job_id, "lease", {"StartTime": f"uts{until_s}"}, {"StartTime": "now"}, reason, action)
+
+
+def lease_end_change(job: SlurmJob, reason: str, action: str = "", task: int | None = None) -> JobChange:
+    """A task may start now: all of a record, or one of them, which becomes a job of its own."""
+    part = {} if task is None else {ARRAY_TASK: str(task)}
+    # Slurm tells no begin time of a task that is up against its array's own limit.
+    old = {} if math.isnan(job.eligible_s) else {"StartTime": f"uts{int(job.eligible_s)}"}
+    return JobChange(job.job_id, "lease", {**part, "StartTime": "now"}, old, reason, action)
+
+
 def drained_change(job_id: int, restarts: int, reason: str, action: str) -> JobChange:
     """Puts an instance of a service, which answers no more queries in this run, back into the queue."""
     return JobChange(job_id, "requeue", {DRAINED_RUN: str(restarts)}, {}, reason, action)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import (
-    ARRAY_TASK,
     MAX_REQUEUE_WAIT_S,
     MIN_RESTART_GAP_S,
     JobChange,
+    lease_end_change,
 )
 
 MARK_S = 37
@@ -24,7 +24,6 @@ LONGEST_LEASE_S = 1000.0
 """No lease ends later than so long from now."""
 FIRST_WAIT_S = 61.0
 """A begin time at most so long after the submission is that of ``sodactl service start``, not the owner's."""
-START_TIME = "StartTime"
 
 
 def lease_end_s(now_s: float, lease_s: float) -> int:
@@ -48,19 +47,6 @@ def is_wait_of_slurm(job: SlurmJob) -> bool:
 def may_end_wait(job: SlurmJob, now_s: float) -> bool:
     """Whether the node would take the job so soon after its last run (:data:`.MIN_RESTART_GAP_S`)."""
     return not (job.restarts and -MIN_RESTART_GAP_S <= now_s - job.submit_s < MIN_RESTART_GAP_S)
-
-
-def lease_change(job: SlurmJob, until_s: int, reason: str, action: str = "") -> JobChange:
-    """A task, or all waiting tasks of one record, shall not start before this second."""
-    return JobChange(job.job_id, "lease", {START_TIME: f"uts{until_s}"}, {START_TIME: "now"}, reason, action)
-
-
-def lease_end_change(job: SlurmJob, reason: str, action: str = "", task: int | None = None) -> JobChange:
-    """A task may start now: all of a record, or one of them, which becomes a job of its own."""
-    part = {} if task is None else {ARRAY_TASK: str(task)}
-    # Slurm tells no begin time of a task that is up against its array's own limit.
-    old = {} if math.isnan(job.eligible_s) else {START_TIME: f"uts{int(job.eligible_s)}"}
-    return JobChange(job.job_id, "lease", {**part, START_TIME: "now"}, old, reason, action)
 
 
 def lease_release_changes(jobs: Sequence[SlurmJob], now_s: float, reason: str) -> list[JobChange]:
