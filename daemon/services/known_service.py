@@ -35,11 +35,18 @@ class KnownService:
     """What is to be said of a second router; empty: there is none."""
     rival_s: float = float("-inf")
     """When both reported last, by the steady clock."""
+    recent_qps: float | None = None
+    """Load by the reports of the last minute; ``None``: this daemon has had none."""
 
     @property
     def limits(self) -> ReplicaLimits:
         """How many instances may run."""
         return self.scaled or self.file.replicas
+
+    @property
+    def load_qps(self) -> float:
+        """Load that a decision counts with, in queries per second."""
+        return self.report.load_qps if self.recent_qps is None else self.recent_qps
 
 
 @dataclass(frozen=True, slots=True)

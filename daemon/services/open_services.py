@@ -17,12 +17,9 @@ from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
 from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
-from slurm_soda.daemon.services.service_load import LoadMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
-from slurm_soda.daemon.services.service_table import (
-    NO_TASKS,
-    build_service_table,
-)
+from slurm_soda.daemon.services.service_table import NO_TASKS, build_service_table
 from slurm_soda.daemon.services.service_tasks import ServiceTasks, TaskHistory, device_of, waits_after_requeue
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
@@ -47,6 +44,9 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.wire.services.router_report import RouterAnswer
 
 DAY_S = 86_400.0
+ABANDONED_AFTER_S = 3600.0
+"""Whose router has been silent for so long has no service: its tasks get no leases, until it reports again."""
+_ABANDONED = "its router has been silent for more than an hour: its tasks run as those of any array"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ class OpenServices:
     low_since_s: dict[ServiceKey, float] = field(default_factory=dict)
     forecasts: LoadForecasts = field(default_factory=LoadForecasts)
     _known: Sequence[KnownService] = ()
-    """As the present decision sees them."""
+    """As the present cycle sees them."""
+    _placed: Sequence[KnownService] = ()
+    """Those of them that it decides on."""
     _history: TaskHistory = field(default_factory=TaskHistory)
     _requeued: set[int] = field(default_factory=set)
     """Jobs of tasks that wait again by a requeue of ours."""
@@ -82,6 +84,7 @@ class OpenServices:
         self.settings = settings
         self.forecasts.horizon_s, self.drains.grace_s = settings.horizon_s, settings.drain_grace_s
         self.board.enabled, self.board.most_per_user = settings.enabled, settings.most_per_user
+        self.board.mean_over_s = min(MINUTE_S, settings.cool_down_s)
 
     @property
     def waits_after_requeue(self) -> set[int]:
@@ -99,20 +102,21 @@ class OpenServices:
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         self._gone += self.board.forget(self.tasks.keys(), at)
         self._known = self.board.known() if self.settings.enabled else ()
+        self._placed = [one for one in self._known if at.steady_s - one.reported_steady_s <= ABANDONED_AFTER_S]
         self._requeued &= slurm_state.jobs.keys()
         self._refusals.keep(slurm_state.jobs)
 
     def fill(self, snapshot: ClusterSnapshot, at: Instant) -> ClusterSnapshot:
         """The snapshot, with the services."""
-        if not self._known:
+        if not self._placed:
             return snapshot
         table = build_service_table(
-            self._known,
+            self._placed,
             self.tasks,
             steady_s=at.steady_s,
             settings=self.settings,
             low_since_s=self.low_since_s,
-            forecast_qps=self.forecasts.tell([one.key for one in self._known], at.now_s, at.steady_s),
+            forecast_qps=self.forecasts.tell([one.key for one in self._placed], at.now_s, at.steady_s),
             draining=self.drains.by_job.keys(),
         )
         return replace(snapshot, services=table)
@@ -146,7 +150,9 @@ class OpenServices:
             self.drains.begin(self._wanted_drains(plan), seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
-            steps = [ServiceStep(one.change, start=one) for one in self._starts(scales, at, left)] + steps
+            # Where the change limits cut, no service loses its leases to the starts of another.
+            starts = sorted(self._starts(scales, at, left), key=lambda one: one.lets_start)
+            steps = [ServiceStep(one.change, start=one) for one in starts] + steps
         self._answer(scales, snapshot)
         return steps
 
@@ -252,10 +258,12 @@ class OpenServices:
             by_key.setdefault(ServiceKey(scale.owner, scale.service), {})[scale.device] = scale
         drains = self.drains.by_service()
         table, answers, statuses = snapshot.services, {}, {}
-        forecasts = dict(zip((one.key for one in self._known), table.forecast_qps.tolist(), strict=False))
+        forecasts = dict(zip((one.key for one in self._placed), table.forecast_qps.tolist(), strict=False))
+        placed = {one.key for one in self._placed}
         for one in self._known:
             wanted = by_key.get(one.key, {})
-            reason = next((scale.reason for scale in wanted.values()), "sodad decides nothing now")
+            nothing = "sodad decides nothing now" if one.key in placed else _ABANDONED
+            reason = next((scale.reason for scale in wanted.values()), nothing)
             leaving = {drain.job_id: drain.why for drain in drains.get(one.key, ())}
             counts = {device: wanted[device].instances if device in wanted else 0 for device in Device}
             answers[one.key] = RouterAnswer(

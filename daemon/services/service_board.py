@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import LoadMinute, MinuteLoads
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, RecentLoad
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport
@@ -48,11 +48,14 @@ class ServiceBoard:
 
     most_per_user: int = 20
     enabled: bool = True
+    mean_over_s: float = MINUTE_S
+    """Over how many seconds the load that decisions count with is a mean."""
     wake: Callable[[], None] = lambda: None
     """Called when a report says what may change a decision."""
     statuses: Mapping[ServiceKey, ServiceStatus] = field(default_factory=dict)
     """What the last cycle saw of each; replaced as a whole."""
     loads: MinuteLoads = field(default_factory=MinuteLoads)
+    _recent: dict[ServiceKey, RecentLoad] = field(default_factory=dict)
     _known: dict[ServiceKey, KnownService] = field(default_factory=dict)
     _stored: dict[ServiceKey, KnownService] = field(default_factory=dict)
     """As the store has them."""
@@ -81,7 +84,8 @@ class ServiceBoard:
         with self._lock:
             before = self._known.get(key)
             self._check_limits(key, before, at)
-            service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s))
+            recent_qps = self._recent.setdefault(key, RecentLoad()).add(report.load_qps, at.steady_s, self.mean_over_s)
+            service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s, recent_qps=recent_qps))
             self._known[key] = service
             self.loads.add(key, report, at.now_s)
             answer = self._answers.get(key, RouterAnswer(reason="sodad has not decided yet"))
@@ -146,7 +150,7 @@ class ServiceBoard:
         """What routers are told from now on, and by which reports that was decided."""
         with self._lock:
             self._answers = dict(answers)
-            self._decided_on = {one.key: (_states(one.report), one.report.load_qps) for one in decided_on}
+            self._decided_on = {one.key: (_states(one.report), one.load_qps) for one in decided_on}
 
     def changed(self) -> list[KnownService]:
         """Services of which something is not in the store yet; :meth:`saved` once it is."""
@@ -186,6 +190,7 @@ class ServiceBoard:
             for key in gone:
                 del self._known[key]
                 self._stored.pop(key, None)
+                self._recent.pop(key, None)
         return gone
 
     def _file(self, owner: str, report: RouterReport) -> ServiceFile:
@@ -253,5 +258,5 @@ def _worth_a_cycle(decided_on: tuple[object, float] | None, service: KnownServic
     if decided_on is None:
         return True
     states, load_qps = decided_on
-    rise = service.report.load_qps - load_qps
+    rise = service.load_qps - load_qps
     return states != _states(service.report) or rise > max(_RISE_RATIO * load_qps, 3.0 * math.sqrt(load_qps), 1.0)

@@ -1,7 +1,11 @@
-"""Load of services by minute: what the forecast learns from, and what people are shown."""
+"""Load of services: the one that a decision counts with, and that by minute, from which the forecast learns and which people
+are shown.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -12,6 +16,43 @@ MOST_COUNT = 2**31 - 1
 """An INTEGER of PostgreSQL holds no more, and a router may report any number."""
 MOST_UNSAVED = 10_000
 """Minutes that wait for the store; where it cannot be written the oldest go."""
+
+_RISES = ((0.0, 1.0), (5.0, 0.5), (15.0, 0.2))
+"""A load that rose is seen before the minute is over: by the newest report alone, and by the mean of so many seconds, if it
+is above the mean of all by more than this part of it."""
+_RISE_DEVIATIONS = 4.0
+"""And by more than so many standard deviations of what chance makes of queries that come independently (Poisson)."""
+
+
+@dataclass(slots=True)
+class RecentLoad:
+    """Load of one service by the reports of the last minute, or of a cool-down that is shorter.
+
+    Each report counts a second or two, whose noise would put off the end of a cool-down for ever.
+    """
+
+    _reports: deque[tuple[float, float]] = field(default_factory=deque)
+    """When each came, by the steady clock, and its load."""
+
+    def add(self, load_qps: float, steady_s: float, over_s: float = MINUTE_S) -> float:
+        """Take in a report; gives the load in queries per second: the mean over so many seconds, or a higher one since."""
+        self._reports.append((steady_s, load_qps))
+        while len(self._reports) > 1 and self._reports[0][0] <= steady_s - over_s:
+            self._reports.popleft()
+        mean = self._mean(over_s)
+        found = mean
+        for span_s, part in _RISES:
+            late = self._mean(span_s)
+            counted_s = max(span_s, 1.0)
+            chance = _RISE_DEVIATIONS * math.sqrt(max(mean * counted_s, 1.0)) / counted_s
+            if late - mean > max(part * mean, chance):
+                found = max(found, late)
+        return found
+
+    def _mean(self, span_s: float) -> float:
+        since_s = self._reports[-1][0] - span_s
+        loads = [load_qps for at_s, load_qps in self._reports if at_s >= since_s]
+        return sum(loads) / len(loads)
 
 
 @dataclass(slots=True)

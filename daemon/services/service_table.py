@@ -62,7 +62,7 @@ def build_service_table(
     rows.sort()
     waiting.sort()
     silent = [steady_s - one.reported_steady_s > settings.silent_after_s for one in known]
-    loads = [_NAN if gone else one.report.load_qps for one, gone in zip(known, silent, strict=True)]
+    loads = [_NAN if gone else one.load_qps for one, gone in zip(known, silent, strict=True)]
     return ServiceTable(
         services=tuple(_service(one, tasks.get(one.key, NO_TASKS)) for one in known),
         load_qps=np.array(loads, dtype=np.float64),

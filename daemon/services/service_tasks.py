@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,11 +13,17 @@ from slurm_soda.policies.services.service import Device
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.start_leases import array_tasks, is_lease, is_wait_of_slurm
 
+ARRAY_LIMIT = "JobArrayTaskLimit"
+"""Slurm's reason of tasks that are up against the limit of their array."""
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "RESIZING"})
 
 Standing = Literal["free", "leased", "requeued", "owners"]
 """A waiting record may start (``free``), waits with our lease (``leased``) or by Slurm's wait after a requeue
 (``requeued``), or waits or starts by the owner's word (``owners``): then it is left alone."""
+
+LIMIT_HOLDS_S = 600.0
+"""The limit of an array (``--array=0-7%4``) is taken to be as it was seen for so long: its owner may change it. Slurm tells
+it of tasks that are up against it alone, not of those that wait with a lease."""
 
 TaskKey = tuple[int, int]
 """Array and task; job and -1 for one without an array."""
@@ -51,14 +59,21 @@ class ServiceTasks:
     partitions: dict[Device, set[str]] = field(default_factory=lambda: {device: set() for device in Device})
     """Of all tasks that run, or that nobody holds back."""
     accounts: set[str] = field(default_factory=set)
+    admitted: dict[int, int] = field(default_factory=dict)
+    """How many more tasks of an array its own limit admits, where one was seen."""
 
     def partition_names(self, device: Device) -> str:
         """All of its tasks' for a device, separated by commas."""
         return ",".join(sorted(self.partitions[device] - {""}))
 
     def count_waiting(self, device: Device) -> int:
-        """Tasks that sodad may let start, or that start by themselves."""
-        return sum(one.count for one in self.waiting[device] if one.standing != "owners" or one.may_start)
+        """Tasks that sodad may let start, or that start by themselves, as far as their arrays' limits admit them."""
+        counts: dict[int, int] = {}
+        for one in self.waiting[device]:
+            if one.standing != "owners" or one.may_start:
+                array = one.job.array_job_id
+                counts[array] = counts.get(array, 0) + one.count
+        return sum(min(count, self.admitted.get(array, count)) if array else count for array, count in counts.items())
 
 
 @dataclass(slots=True)
@@ -71,6 +86,8 @@ class TaskHistory:
     """Those that sodad let start, and that wait still."""
     _owners: set[TaskKey] = field(default_factory=set)
     """Those whose lease somebody else ended: they start when Slurm likes."""
+    _limits: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Arrays that were up against their limit: how many of their tasks ran then, and when that was."""
 
     def tasks(self, jobs: Iterable[SlurmJob], now_s: float) -> dict[ServiceKey, ServiceTasks]:
         """The tasks of all services; to be called once for each reading of Slurm."""
@@ -94,7 +111,25 @@ class TaskHistory:
                 tasks.partitions[device].update(job.partition.split(","))
             tasks.accounts.add(job.account)
         self._forget_others(present)
+        for tasks in found.values():
+            self._find_admitted(tasks, now_s)
         return found
+
+    def _find_admitted(self, tasks: ServiceTasks, now_s: float) -> None:
+        """What the limits of arrays admit beside what runs."""
+        running = Counter(job.array_job_id for job in tasks.running)
+        waiting = [record.job for records in tasks.waiting.values() for record in records]
+        for job in waiting:
+            array = job.array_job_id
+            most, seen_s = self._limits.get(array, (0, -math.inf))
+            if not 0.0 <= now_s - seen_s < LIMIT_HOLDS_S:
+                self._limits.pop(array, None)
+                most = 0
+            # Slurm's reason may be older than the end of a task that ran; a limit is 1 at least.
+            if job.reason == ARRAY_LIMIT and (array not in self._limits or running[array] >= most):
+                self._limits[array] = max(running[array], 1), now_s
+        arrays = {job.array_job_id for job in waiting} & self._limits.keys()
+        tasks.admitted = {array: max(self._limits[array][0] - running[array], 0) for array in arrays}
 
     def note_let(self, job: SlurmJob, task: int | None) -> None:
         """A task, or all of a record, is let start."""
@@ -108,7 +143,10 @@ class TaskHistory:
         self._let.difference_update(_keys(job, array_tasks(job.array_task)))
 
     def _standing(self, job: SlurmJob, keys: list[TaskKey], now_s: float) -> Standing:
-        if is_lease(job, now_s):
+        # One that was seen before is one still if somebody has set the clock back.
+        if is_lease(job, now_s) or (
+            job.eligible_s > now_s and all(self._leased.get(key) == job.eligible_s for key in keys)
+        ):
             self._leased |= dict.fromkeys(keys, job.eligible_s)
             self._owners.difference_update(keys)
             return "owners" if _is_kept_back(job) else "leased"
@@ -116,8 +154,9 @@ class TaskHistory:
             for key in keys:
                 self._leased.pop(key, None)
             return "requeued" if is_wait_of_slurm(job) and not _is_kept_back(job) else "owners"
+        untold = math.isnan(job.eligible_s)  # of tasks up against their array's limit
         for key in keys:
-            if self._leased.pop(key, 0.0) > now_s + 1.0 and key not in self._let:
+            if self._leased.pop(key, 0.0) > now_s + 1.0 and key not in self._let and not untold:
                 self._owners.add(key)
         if _is_kept_back(job) or any(key in self._owners for key in keys):
             return "owners"
@@ -127,6 +166,8 @@ class TaskHistory:
         self._leased = {key: until_s for key, until_s in self._leased.items() if key in present}
         self._let &= present
         self._owners &= present
+        arrays = {array for array, _ in present}
+        self._limits = {array: limit for array, limit in self._limits.items() if array in arrays}
 
 
 def device_of(job: SlurmJob) -> Device:

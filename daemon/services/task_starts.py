@@ -13,7 +13,7 @@ from slurm_soda.daemon.services.service_tasks import WaitingRecord
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, JobChange, lease_change, lease_end_change
-from slurm_soda.slurm_ext.write.start_leases import lease_end_s, may_end_wait
+from slurm_soda.slurm_ext.write.start_leases import LONGER_S, lease_end_s, may_end_wait
 
 _ORDER = {"free": 0, "leased": 1, "requeued": 2}
 """Who starts first: those that may already, so that nothing changes to and fro; those that have just left, last."""
@@ -47,7 +47,8 @@ def plan_starts(
         records: waiting tasks of the array; those of the owner's word count as running where they start by themselves.
         running: instances that run and do not leave.
         now_s: by Slurm's clock.
-        lease_s: least length of a lease; one is renewed when less than half of that is left.
+        lease_s: least length of a lease; one is renewed when less than half of that is left, or more than any may have:
+            somebody has set the clock back.
         left: requeued jobs whose former run has certainly left its nodes; ``None``: nobody knows, and time tells.
     """
     wanted = scale.instances - running - sum(one.count for one in records if one.may_start)
@@ -81,7 +82,7 @@ def _steps(
         if record.standing != "free" and _has_left(job, now_s, left) and may_end_wait(job, now_s):
             yield StartStep(job, None, True, lease_end_change(job, f"starts now: {reason}", scale.id))
         return
-    if record.standing != "leased" or job.eligible_s - now_s < lease_s / 2.0:
+    if record.standing != "leased" or not lease_s / 2.0 <= job.eligible_s - now_s <= lease_s + LONGER_S:
         until_s = lease_end_s(now_s, lease_s)
         yield StartStep(job, None, False, lease_change(job, until_s, f"shall not start yet: {reason}", scale.id))
     for task in record.tasks[:may]:

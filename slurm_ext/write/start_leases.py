@@ -20,6 +20,8 @@ from slurm_soda.slurm_ext.write.job_changes import (
 
 MARK_S = 37
 """Second of a minute at which every lease ends."""
+LONGER_S = 61.0
+"""A lease is longer than asked for by less than this."""
 LONGEST_LEASE_S = 1000.0
 """No lease ends later than so long from now."""
 FIRST_WAIT_S = 61.0

@@ -12,6 +12,8 @@ from sqlalchemy.types import TypeDecorator
 
 JobId = Annotated[int, mapped_column(BigInteger)]
 """Slurm's ids have 32 bits: more than an INTEGER of PostgreSQL holds."""
+BigCount = Annotated[int, mapped_column(BigInteger)]
+"""A count that others report, which nobody bounds to 31 bits."""
 
 _STAND_IN = 0xEF00
 """The first of the 256 characters that stand for bytes."""

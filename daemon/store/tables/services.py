@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from slurm_soda.daemon.store.tables.column_types import JobId, RawText, SlurmName
+from slurm_soda.daemon.store.tables.column_types import BigCount, JobId, RawText, SlurmName
 from slurm_soda.daemon.store.tables.scheduling import Base
 
 
@@ -47,9 +47,9 @@ class ServiceMinuteRow(Base):
     """Largest of them."""
     p99_ms: Mapped[float]
     """Largest of the reports' 99th percentiles."""
-    queries: Mapped[int]
-    errors: Mapped[int]
-    violations: Mapped[int]
+    queries: Mapped[BigCount]
+    errors: Mapped[BigCount]
+    violations: Mapped[BigCount]
     cpu: Mapped[int]
     """Instances on CPU cores that were ready, at most."""
     gpu: Mapped[int]

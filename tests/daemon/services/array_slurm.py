@@ -4,8 +4,9 @@ or starts.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
@@ -28,6 +29,8 @@ class ArraySlurm(FakeSlurm):
     refused = ""
     """What Slurm says to every update."""
     refusals = 0
+    array_limits: Mapping[int, int] = {}
+    """How many tasks of an array may run at a time (``--array=0-7%2``)."""
 
     def submit_array(
         self, array: int, tasks: int, *, service: str | None = "answers", gpus: int = 0, user: str = "alice",
@@ -53,12 +56,23 @@ class ArraySlurm(FakeSlurm):
 
     def _schedule(self) -> None:
         held = [job for job in self.all.values() if job.reason == "JobHeldUser"]
+        limited = [job for array, most in self.array_limits.items() for job in self._beyond(array, most)]
+        for job in limited:
+            job.never_starts = True
         super()._schedule()
+        for job in limited:
+            job.never_starts, job.reason = False, "JobArrayTaskLimit"
         for job in held:
             job.reason = "JobHeldUser"
         for job in self.all.values():
             if isinstance(job, FakeTask) and job.state != "PENDING":
                 job.apart = True
+
+    def _beyond(self, array: int, most: int) -> list[FakeTask]:
+        """Tasks that would start, were it not for the limit of their array."""
+        now_s = self.clock.now_s()
+        due = [job for job in self.tasks(array) if job.state == "PENDING" and job.eligible_s <= now_s]
+        return [job for job in due if not job.never_starts][max(most - len(self.running(array)), 0) :]
 
     def _rests(self) -> Iterator[list[FakeTask]]:
         for array in {job.array for job in self.all.values() if isinstance(job, FakeTask)}:
@@ -73,6 +87,8 @@ class ArraySlurm(FakeSlurm):
         record = super()._record(job)
         if not isinstance(job, FakeTask):
             return record
+        if job.reason == "JobArrayTaskLimit":
+            record = replace(record, eligible_s=math.nan)
         if job.apart:
             return replace(record, array_job_id=job.array, array_task=str(job.task), job_id=self._shown_id(job))
         rest = [one.task for one in self.tasks(job.array) if not one.apart]

@@ -37,8 +37,8 @@ def board() -> ServiceBoard:
     ("change", "wakes"),
     [
         ({}, False),
-        ({"load_qps": 19.0}, False),
-        ({"load_qps": 20.0}, True),
+        ({"load_qps": 28.0}, False),
+        ({"load_qps": 30.0}, True),
         ({"load_qps": 1.0}, False),
         ({"instances": [(7, "cpu", "draining")]}, True),
         ({"instances": [(7, "cpu", "ready"), (8, "cpu", "starting")]}, True),
@@ -135,3 +135,17 @@ def test_counts_that_no_router_sees_do_not_reach_the_store(board: ServiceBoard, 
         (row,) = minutes_of(session, ServiceKey("alice", "answers"), 0.0)
         assert (row.queries, row.errors, row.violations) == (2**31 - 1,) * 3
     store.close()
+
+
+def test_a_rise_wakes_sodad_once_it_counts() -> None:
+    """Not with its first report, whose cycle would decide as the one before, and be the last for a while."""
+    board, woken = ServiceBoard(), list[float]()
+
+    def decide() -> None:
+        board.answer({}, board.known())
+        woken.append(board.known()[0].load_qps)
+
+    board.wake = decide
+    for second in range(120):
+        board.take("alice", report(load_qps=100.0 if second < 60 else 160.0), at(second))
+    assert woken == [100.0, 160.0]

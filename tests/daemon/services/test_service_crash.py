@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.postgresql import new_store_url
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon, KilledError, Killer
 from tests.daemon.services.array_slurm import ArraySlurm
 from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, sodad
+from tests.postgresql import postgresql_server
 
 POINTS = 190
 """More than a hand-over passes."""
@@ -55,4 +57,13 @@ def test_without_a_kill(fresh_store: Path) -> None:
 @pytest.mark.parametrize("kill_at", range(1, POINTS))
 def test_a_kill_at_every_point(fresh_store: Path, kill_at: int) -> None:
     slurm, daemon, _, _ = play(fresh_store, kill_at)
+    check_end(slurm, daemon)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kill_at", [30, 60, 90, 120, 150])
+def test_a_kill_over_a_store_on_postgresql(tmp_path: Path, kill_at: int) -> None:
+    postgresql_server()
+    (tmp_path / "store.url").write_text(new_store_url())
+    slurm, daemon, _, _ = play(tmp_path, kill_at)
     check_end(slurm, daemon)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.services.known_service import ServiceKey
-from slurm_soda.daemon.services.service_tasks import TaskHistory
+from slurm_soda.daemon.services.service_tasks import LIMIT_HOLDS_S, TaskHistory
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.policies.services.service import Device
@@ -160,3 +160,41 @@ def test_release_ends_leases_and_nothing_else() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("", ()), ("4", (4,)), ("4-6", (4, 5, 6)), ("0,4-5,9", (0, 4, 5, 9))])
 def test_tasks_of_a_record(text: str, expected: tuple[int, ...]) -> None:
     assert array_tasks(text) == expected
+
+
+def test_the_limit_of_an_array_is_no_word_of_its_owner() -> None:
+    """Slurm tells no begin time of tasks that are up against ``--array=0-7%2``."""
+    history = TaskHistory()
+    history.tasks([task(7, "0-1", END_S)], NOW_S)
+    limited = task(7, "0-1", math.nan, reason="JobArrayTaskLimit")
+    assert history.tasks([limited], NOW_S + 5)[KEY].waiting[Device.CPU][0].standing == "free"
+
+
+@pytest.mark.parametrize("back_s", [900.0, 86_400.0])
+def test_a_lease_is_still_one_when_the_clock_was_set_back_and_is_cut_to_its_length(back_s: float) -> None:
+    history, jobs = TaskHistory(), [task(7, "0-3", END_S)]
+    history.tasks(jobs, NOW_S)
+    now_s = NOW_S - back_s
+    (record,) = history.tasks(jobs, now_s)[KEY].waiting[Device.CPU]
+    assert record.standing == "leased"
+    scale = ScaleService("alice", "answers", Device.CPU, 0, first=False, reason="because")
+    steps = plan_starts(scale, [record], 0, now_s=now_s, lease_s=LEASE_S)
+    assert sent(steps) == [(7, "", f"uts{lease_end_s(now_s, LEASE_S)}")]
+
+
+def test_tasks_beyond_the_limit_of_their_array_do_not_count_as_startable() -> None:
+    """Of ``--array=0-7%2``, of which two run: nothing else of it can start, until one of them leaves."""
+    history = TaskHistory()
+    running = [task(8 + number, str(number), state="RUNNING") for number in range(2)]
+    limited = task(7, "2-7", math.nan, reason="JobArrayTaskLimit")
+    assert history.tasks([limited, *running], NOW_S)[KEY].count_waiting(Device.CPU) == 0
+    leased = task(7, "2-7", END_S, reason="BeginTime")
+    assert history.tasks([leased, *running], NOW_S + 5)[KEY].count_waiting(Device.CPU) == 0
+    assert history.tasks([leased, running[0]], NOW_S + 6)[KEY].count_waiting(Device.CPU) == 1
+    assert history.tasks([limited, running[0]], NOW_S + 6)[KEY].count_waiting(Device.CPU) == 1, "its reason is older"
+    other = task(20, "0-3", END_S, array_job_id=20)
+    assert history.tasks([leased, *running, other], NOW_S + 7)[KEY].count_waiting(Device.CPU) == 4
+    # Its owner may have raised it: it is found out again.
+    later_s = NOW_S + 5 + LIMIT_HOLDS_S
+    renewed = task(7, "2-7", END_S + 600, reason="BeginTime")
+    assert history.tasks([renewed, *running], later_s)[KEY].count_waiting(Device.CPU) == 6

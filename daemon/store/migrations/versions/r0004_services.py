@@ -35,7 +35,8 @@ def upgrade() -> None:
         sa.Column("id", sa.Integer(), nullable=False),
         *_service(),
         *(sa.Column(name, sa.Double(), nullable=False) for name in ("at_s", "load_qps", "most_qps", "p99_ms")),
-        *(sa.Column(name, sa.Integer(), nullable=False) for name in ("queries", "errors", "violations", "cpu", "gpu")),
+        *(sa.Column(name, sa.BigInteger(), nullable=False) for name in ("queries", "errors", "violations")),
+        *(sa.Column(name, sa.Integer(), nullable=False) for name in ("cpu", "gpu")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_service_minute")),
         sa.UniqueConstraint("owner", "name", "at_s", name=op.f("uq_service_minute_owner_name_at_s")),
     )

@@ -1,0 +1,66 @@
+"""The load that a decision counts with: a mean of the last minute, and at once a higher one where it rose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.config import ServicesSettings
+from slurm_soda.daemon.services.service_board import ServiceBoard
+from slurm_soda.daemon.services.service_load import RecentLoad
+from slurm_soda.daemon.services.service_table import build_service_table
+from tests.daemon.services.service_site import report
+
+
+def told(loads: list[float], every_s: float = 1.0) -> list[float]:
+    """What is counted after each report."""
+    recent = RecentLoad()
+    return [recent.add(load_qps, 1000.0 + every_s * at) for at, load_qps in enumerate(loads)]
+
+
+@pytest.mark.parametrize("mean", [0.2, 5.0, 60.0, 800.0])
+def test_the_noise_of_single_seconds_is_no_load(mean: float) -> None:
+    """Of 3600 reports of a steady load, counted as chance has them, none makes it another load."""
+    loads = np.random.default_rng(7).poisson(mean, 3600).astype(float).tolist()
+    counted = told(loads)[60:]
+    assert max(counted) <= mean + 5.0 * np.sqrt(mean / 60.0)
+    assert max(loads[60:]) > mean + 2.5 * np.sqrt(mean)
+    assert np.mean(counted) == pytest.approx(mean, rel=0.1)
+
+
+def test_a_burst_counts_with_its_first_report() -> None:
+    counted = told([10.0] * 120 + [100.0] * 3)
+    assert counted[119] == 10.0
+    assert counted[120:] == [100.0] * 3
+
+
+def test_a_small_rise_counts_after_seconds_and_one_below_a_fifth_by_the_mean_of_a_minute() -> None:
+    counted = told([400.0] * 120 + [560.0] * 60)
+    assert counted[120] < 410.0
+    assert counted[135] > 540.0
+    assert told([400.0] * 120 + [440.0] * 60)[135] == pytest.approx(410.0, abs=2.0)
+
+
+def test_a_load_that_fell_counts_until_the_minute_is_over() -> None:
+    counted = told([100.0] * 120 + [10.0] * 60)
+    assert counted[150] > 50.0
+    assert counted[179] == 10.0
+
+
+def test_reports_before_a_pause_do_not_count() -> None:
+    recent = RecentLoad()
+    for second in range(60):
+        recent.add(100.0, float(second))
+    assert recent.add(1.0, 200.0) == 1.0
+
+
+def test_decisions_count_with_it() -> None:
+    board = ServiceBoard()
+    for second in range(60):
+        load_qps = 12.0 if second % 2 else 8.0
+        board.take("alice", report(load_qps=load_qps), Instant(1.7e9 + second, float(second)))
+    table = build_service_table(
+        board.known(), {}, steady_s=60.0, settings=ServicesSettings(), low_since_s={}, forecast_qps={}, draining=()
+    )
+    assert table.load_qps.tolist() == [10.0]
