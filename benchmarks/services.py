@@ -34,6 +34,7 @@ from slurm_soda.policies.services.forecast import (
 )
 from slurm_soda.policies.services.place_services import PlaceServices
 from slurm_soda.policies.services.service import Device, DeviceProfile, Service, ServiceTable
+from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 
 NOW_S = 1e9
@@ -96,6 +97,7 @@ def _services(rng: np.random.Generator, count: int) -> ServiceTable:
         device=device,
         state=rng.choice([0, 1, 1, 1, 1, 1, 2, 3], len(of)),
         since_s=np.full(len(of), NOW_S - 100.0),
+        settings=ServiceSettings(first_everywhere=True),
     )
 
 

@@ -141,6 +141,10 @@ class SharingSettings(_Section):
         return gres
 
 
+EVERYWHERE = "*"
+"""In :attr:`ServicesSettings.first_in`: every partition."""
+
+
 class ServicesSettings(_Section):
     """``[services]``: inference services of users, where these have started any."""
 
@@ -166,8 +170,9 @@ class ServicesSettings(_Section):
     """A failed instance is replaced so long after it failed, longer after each further one."""
     requeue_failed_s: float = Field(default=600.0, gt=0)
     """Where no more may run beside it, a failed instance is requeued after so long."""
-    gives_way: bool = True
-    """Jobs that may be preempted give way to a service that needs a GPU."""
+    first_in: list[str] = Field(default_factory=list)
+    """Partitions in which tasks of services may go before other jobs, and jobs that may be preempted give way to them;
+    ``*``: all; none: nowhere, for any user may report any load of his own service."""
 
 
 class StoreSettings(_Section):

@@ -24,6 +24,7 @@ import secrets
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -68,27 +69,57 @@ def free_port() -> int:
         return int(chosen.getsockname()[1])
 
 
-def listener_uids(port: int) -> set[int] | None:
-    """Whose sockets listen on a TCP port of this node; None where the kernel does not say."""
-    uids: set[int] = set()
+def listener_uids(port: int, address: str = "") -> set[int] | None:
+    """Whose sockets listen on a TCP port of this node; None where the kernel does not say.
+
+    With an IP ``address`` those alone that take connections to it: on other addresses of the node, and by IPv6 beside IPv4,
+    anybody may listen with the same port.
+    """
+    uids: dict[str, set[int]] = {}
     found = False
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(path) as file:
             found = True
             for line in file:
                 words = line.split()
-                if len(words) > 7 and words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
-                    uids.add(int(words[7]))
-    return uids if found else None
+                if len(words) > 7 and words[3] == _LISTENING:
+                    local, _, local_port = words[1].rpartition(":")
+                    if int(local_port, 16) == port:
+                        uids.setdefault(local, set()).add(int(words[7]))
+    if not found:
+        return None
+    if not address:
+        return set().union(*uids.values())
+    for locals_ in _listening_places(address):
+        taken = set().union(*(uids.get(local, set()) for local in locals_))
+        if taken:
+            return taken
+    return set()
+
+
+def _listening_places(address: str) -> list[list[str]]:
+    """Local addresses, as ``/proc/net`` has them, of sockets that take connections to one; those that come first, alone."""
+    mapped = address[7:] if address.lower().startswith("::ffff:") and "." in address else address
+    any_of_6 = 32 * "0"
+    if ":" in mapped:
+        return [[_kernel_words(socket.inet_pton(socket.AF_INET6, mapped.partition("%")[0])), any_of_6]]
+    packed = socket.inet_pton(socket.AF_INET, mapped)
+    # a socket for both families cannot be beside one of IPv4 with this port: the one on [::] is then for IPv6 alone
+    return [[_kernel_words(packed), 8 * "0"], [_kernel_words(10 * b"\0" + 2 * b"\xff" + packed), any_of_6]]
+
+
+def _kernel_words(packed: bytes) -> str:
+    return "".join("%08X" % word for word in struct.unpack("=%dI" % (len(packed) // 4), packed))
 
 
 def is_healthy(host: str, port: int, path: str, timeout_s: float = 5.0) -> bool:
     """Whether ``GET path`` is answered with 200, by a process of this user."""
-    uids = listener_uids(port)
-    if uids is not None and uids != {os.geteuid()}:
-        return False  # nobody listens, or it is somebody else's socket, who shall not get the queries
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
+        connection.connect()
+        uids = listener_uids(port, connection.sock.getpeername()[0])
+        if uids is not None and uids != {os.geteuid()}:
+            return False  # it is somebody else's socket, who shall not get the queries
         connection.request("GET", path)
         response = connection.getresponse()
         response.read(64 * 1024)
@@ -383,7 +414,7 @@ class InstanceProcess:
         uids = listener_uids(command.port)
         where = "GET %s on %s:%d" % (self._options.health, self._options.host, command.port)
         why = "nothing listens there; the command must use {port}" if uids == set() else "no answer with status 200"
-        if uids and uids != {os.geteuid()}:
+        if uids and os.geteuid() not in uids:
             why = "another user's process listens there"
         return "%s: %s within %g s" % (where, why, self._options.start_limit_s)
 

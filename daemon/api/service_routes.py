@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.report_budgets import ReportBudgets
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.clock import Clock, Instant
 from slurm_soda.daemon.logs import log
@@ -58,6 +59,7 @@ class ServiceRoutes:
         """``admit`` tells who asks, and refuses those who may not."""
         self._board, self._store, self._clock, self._munge = board, store, clock, munge
         self._checks, self._admit = checks, admit
+        self._budgets = ReportBudgets()
 
     def routes(self) -> APIRouter:
         """The routes, under ``/v1/services``."""
@@ -72,13 +74,24 @@ class ServiceRoutes:
     async def take_report(self, request: Request) -> Response:
         """Keep a :class:`~slurm_soda.wire.services.router_report.RouterReport`, and answer it with what is wanted."""
         message = await self._checks.sender(request, None)
+        uid = message.sender.uid
+        if (wait_s := self._budgets.wait_s(uid, self._clock.elapsed_s())) > 0:
+            retry_s = math.ceil(wait_s)
+            detail = f"user {uid} reports more than sodad reads of one user; report again in {retry_s} s"
+            raise HTTPException(429, detail, {"Retry-After": str(retry_s)})
         body = await _body(request, LONGEST_REPORT)
+        self._budgets.count(uid, len(body), self._clock.elapsed_s())
         try:
             message.check_body(body)
         except MungeError as error:
             self._checks.count_failure(request)
             raise HTTPException(403, str(error)) from error
-        return await run_in_threadpool(self._take, message.sender.uid, body)
+        try:
+            return await run_in_threadpool(self._take, uid, body)
+        except HTTPException as error:
+            if error.status_code == 422:
+                self._budgets.count(uid, 0, self._clock.elapsed_s(), refused=True)
+            raise
 
     def _take(self, uid: int, body: bytes) -> Response:
         try:

@@ -46,17 +46,22 @@ class OpenDrains:
     by_job: dict[int, Drain] = field(default_factory=dict)
     changed: list[Drain] = field(default_factory=list)
     """Those of which something is not in the store."""
+    _told: set[int] = field(default_factory=set)
+    """Instances of which the log says that they cannot be drained."""
 
     def begin(self, wanted: Iterable[WantedDrain], seen: SeenServices, job_cache: JobCache) -> None:
         """Begin those that have not begun, of tasks of these services that run."""
         running = {job.job_id: key for key, own in seen.tasks.items() for job in own.running}
+        self._told &= running.keys()
         for one in wanted:
             job = seen.jobs.get(one.job_id)
             if job is None or one.job_id in self.by_job or running.get(one.job_id) != one.key:
                 continue
             if not job.requeue or not job.batch:
-                why = "Slurm may not requeue it (--no-requeue)"
-                log(logging.WARNING, "instance-not-drained", job=one.job_id, error=why)
+                if one.job_id not in self._told:  # it is wanted in every cycle
+                    self._told.add(one.job_id)
+                    why = "Slurm may not requeue it (--no-requeue)"
+                    log(logging.WARNING, "instance-not-drained", job=one.job_id, error=why)
                 continue
             drain = Drain(
                 job_id=one.job_id,

@@ -21,6 +21,8 @@ from slurm_soda.wire.services.service_file import ReplicaLimits, ServiceFile, re
 
 LEAST_INTERVAL_S = 0.2
 """Least time between two reports of one service."""
+WAKE_EVERY_S = 1.0
+"""Reports of one user bring about a cycle before its time so often at most; what they say counts in the next one anyway."""
 RIVAL_FOR_S = 10.0
 """A report from another endpoint counts as a second router's for so long after the one before."""
 FORGOTTEN_AFTER_S = 7 * 86_400.0
@@ -60,6 +62,8 @@ class ServiceBoard:
     _answers: Mapping[ServiceKey, RouterAnswer] = field(default_factory=dict)
     _decided_on: dict[ServiceKey, tuple[object, float]] = field(default_factory=dict)
     """States of instances, and load, by which the last cycle decided."""
+    _woken_s: dict[str, float] = field(default_factory=dict)
+    """When reports of each owner last woke sodad."""
     _leave: dict[ServiceKey, set[int]] = field(default_factory=dict)
     """Instances that their owners want drained; 0: all."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -86,6 +90,9 @@ class ServiceBoard:
             self.loads.add(key, report, at.now_s)
             answer = self._answers.get(key, RouterAnswer(reason="sodad has not decided yet"))
             worth = _worth_a_cycle(self._decided_on.get(key), service)
+            worth = worth and not 0 <= at.steady_s - self._woken_s.get(owner, -math.inf) < WAKE_EVERY_S
+            if worth:
+                self._woken_s[owner] = at.steady_s
         if worth:
             self.wake()
         return replace(answer, reason="; ".join(filter(None, (service.rival, answer.reason)))[:1000])

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from slurm_soda.wire.services.router_report import RouterReport
 
 MINUTE_S = 60.0
+MOST_COUNT = 2**31 - 1
+"""An INTEGER of PostgreSQL holds no more, and a router may report any number."""
 MOST_UNSAVED = 10_000
 """Minutes that wait for the store; where it cannot be written the oldest go."""
 
@@ -85,9 +87,9 @@ class LoadMinute:
         self.sum_qps += report.load_qps
         self.most_qps = max(self.most_qps, report.load_qps)
         self.p99_ms = max(self.p99_ms, report.p99_ms)
-        self.queries += report.queries
-        self.errors += report.errors
-        self.violations += report.violations
+        self.queries = min(self.queries + report.queries, MOST_COUNT)
+        self.errors = min(self.errors + report.errors, MOST_COUNT)
+        self.violations = min(self.violations + report.violations, MOST_COUNT)
         self.cpu, self.gpu = max(self.cpu, ready.count("cpu")), max(self.gpu, ready.count("gpu"))
 
 
@@ -114,6 +116,7 @@ class MinuteLoads:
         at_s = now_s - now_s % MINUTE_S
         for key in [key for key, minute in self._current.items() if minute.at_s != at_s]:
             self._over.append(self._current.pop(key))
+        del self._over[:-MOST_UNSAVED]
         return list(self._over)
 
     def saved(self, minutes: Collection[LoadMinute]) -> None:

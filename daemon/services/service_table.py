@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from slurm_soda.daemon.config import ServicesSettings
+from slurm_soda.daemon.config import EVERYWHERE, ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_tasks import ServiceTasks, device_of
 from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service, ServiceTable
@@ -108,7 +108,8 @@ def placement_settings(settings: ServicesSettings) -> ServiceSettings:
         horizon_s=settings.horizon_s,
         retry_s=settings.retry_s,
         requeue_failed_s=settings.requeue_failed_s,
-        gives_way=settings.gives_way,
+        first_in=tuple(one for one in settings.first_in if one != EVERYWHERE),
+        first_everywhere=EVERYWHERE in settings.first_in,
     )
 
 
@@ -130,8 +131,8 @@ def _service(known: KnownService, tasks: ServiceTasks) -> Service:
         most=limits.most,
         cpu=cpu[0] if cpu else None,
         gpu=tuple(gpu),
-        cpu_partition=tasks.partitions.get(Device.CPU, ""),
-        gpu_partition=tasks.partitions.get(Device.GPU, ""),
+        cpu_partition=tasks.partition_names(Device.CPU),
+        gpu_partition=tasks.partition_names(Device.GPU),
     )
 
 

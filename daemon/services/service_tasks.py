@@ -56,10 +56,15 @@ class ServiceTasks:
     running: list[SlurmJob] = field(default_factory=list)
     """By job id."""
     waiting: dict[Device, list[WaitingRecord]] = field(default_factory=lambda: {device: [] for device in Device})
-    partitions: dict[Device, str] = field(default_factory=dict)
+    partitions: dict[Device, set[str]] = field(default_factory=lambda: {device: set() for device in Device})
+    """Of all tasks that run, or that nobody holds back."""
     accounts: set[str] = field(default_factory=set)
     admitted: dict[int, int] = field(default_factory=dict)
     """How many more tasks of an array its own limit admits, where one was seen."""
+
+    def partition_names(self, device: Device) -> str:
+        """All of its tasks' for a device, separated by commas."""
+        return ",".join(sorted(self.partitions[device] - {""}))
 
     def count_waiting(self, device: Device) -> int:
         """Tasks that sodad may let start, or that start by themselves, as far as their arrays' limits admit them."""
@@ -102,7 +107,8 @@ class TaskHistory:
                 tasks.waiting[device].append(WaitingRecord(job, numbers, self._standing(job, keys, now_s)))
             else:
                 continue
-            tasks.partitions.setdefault(device, job.partition)
+            if job.state != "PENDING" or not _is_kept_back(job):
+                tasks.partitions[device].update(job.partition.split(","))
             tasks.accounts.add(job.account)
         self._forget_others(present)
         for tasks in found.values():

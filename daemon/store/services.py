@@ -15,7 +15,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain, DrainPhase
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S
-from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
+from slurm_soda.daemon.services.service_load import MINUTE_S, MOST_COUNT, LoadMinute
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow, ServiceRow
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterReport
@@ -93,8 +93,9 @@ def add_minutes(session: Session, minutes: Iterable[LoadMinute]) -> None:
             )  # fmt: skip
             continue
         row.load_qps, row.most_qps = (row.load_qps + one.load_qps) / 2.0, max(row.most_qps, one.most_qps)
-        row.p99_ms, row.queries = max(row.p99_ms, one.p99_ms), row.queries + one.queries
-        row.errors, row.violations = row.errors + one.errors, row.violations + one.violations
+        row.p99_ms = max(row.p99_ms, one.p99_ms)
+        for name in ("queries", "errors", "violations"):
+            setattr(row, name, min(getattr(row, name) + getattr(one, name), MOST_COUNT))
         row.cpu, row.gpu = max(row.cpu, one.cpu), max(row.gpu, one.gpu)
 
 

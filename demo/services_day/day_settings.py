@@ -122,4 +122,5 @@ rewrite = "off"
 enabled = {"true" if places else "false"}
 cool_down_s = {max(5.0, hour_s / 2):.0f}
 horizon_s = 60
+first_in = ["*"]
 """

@@ -55,7 +55,7 @@ class FreePlaces:
 
     def nodes_of(self, state: ServiceState, device: Device) -> BoolColumn:
         """Nodes of the partition of a service's array; all usable ones where it names none that is known."""
-        name = state.service.cpu_partition if device is Device.CPU else state.service.gpu_partition
+        name = state.service.partitions(device)
         if name not in self._nodes:
             nodes, columns = self._snapshot.nodes, self._of_partition(name)
             flags = nodes.in_partition[:, columns].any(axis=1) if columns else np.ones(len(nodes), dtype=np.bool_)
@@ -67,7 +67,7 @@ class FreePlaces:
 
         Of jobs without GPUs those count that have waited for a while.
         """
-        name = state.service.cpu_partition if device is Device.CPU else state.service.gpu_partition
+        name = state.service.partitions(device)
         key = (name, device)
         if key not in self._queues:
             nodes = self._snapshot.nodes

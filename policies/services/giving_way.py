@@ -25,6 +25,9 @@ class GivingWay:
         may = (
             (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ~leaves & ~np.isin(jobs.job_id, own)
         )
+        settings = snapshot.services.settings
+        yields = np.array([settings.may_go_first(name) for name in snapshot.partitions], dtype=np.bool_)
+        may &= yields[jobs.partition]
         rows = np.flatnonzero(may)
         self._last_first: list[int] = rows[np.lexsort((-jobs.job_id[rows], -jobs.submit_s[rows]))].tolist()
         self._held = _held_by(snapshot, np.flatnonzero(may | leaves))

@@ -16,7 +16,7 @@ from slurm_soda.policies.services.giving_way import GivingWay
 from slurm_soda.policies.services.instances import Instance, ServiceState, ready_qps, service_states
 from slurm_soda.policies.services.service import Device, InstanceState
 from slurm_soda.policies.services.targets import Target, find_target
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PlaceServices:
             first = _goes_first(state, target, changes, places)
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
-            if first[Device.GPU] and state.settings.gives_way and _is_short(state, state.seen_qps):
+            if first[Device.GPU] and _is_short(state, state.seen_qps):
                 urgent.append((state, changes.starts[Device.GPU]))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
@@ -71,9 +71,12 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
-    """Whether its tasks go before others, by device: others wait there, and what is ready does not answer the load."""
+    """Whether its tasks go before others, by device: the site lets them there, others wait there, and what is ready does
+    not answer the load.
+    """
     short = not target.preferred and _is_short(state, state.load_qps)
-    on = [short and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
+    may = [state.settings.may_go_first(state.service.partitions(device)) for device in Device]
+    on = [short and may[device] and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
     return on[0], on[1]
 
 
@@ -158,7 +161,10 @@ def _give_way(
     found = []
     for state, wanted in urgent:
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
-        tasks = tuple(table.task_id[mine].tolist()[:wanted])
+        able = _able_to_start(snapshot, table.task_id[mine])
+        if mine.any() and not able:
+            continue
+        tasks = tuple(able[:wanted])
         request = places.request(state, Device.GPU)
         for _ in range(wanted):
             rows = leaving.find(request, places.nodes_for(state, Device.GPU))
@@ -173,6 +179,14 @@ def _give_way(
                 for row in rows
             ]
     return found
+
+
+def _able_to_start(snapshot: ClusterSnapshot, tasks: IntColumn) -> list[int]:
+    """Of some tasks those that lack nothing but places, as far as Slurm has said, or that it does not show."""
+    jobs = snapshot.jobs
+    row = np.minimum(np.searchsorted(jobs.job_id, tasks), len(jobs) - 1)
+    able = jobs.state[row] == JobState.PENDING
+    return list(tasks[able | (jobs.job_id[row] != tasks)].tolist())
 
 
 def _with_preempts(plan: Plan, preempts: Sequence[PreemptJob]) -> Plan:

@@ -86,7 +86,12 @@ class Service:
     gpu: tuple[DeviceProfile, ...] = ()
     """One for each GPU type that it was profiled on."""
     cpu_partition: PartitionName = ""
+    """Of its tasks without GPUs; several are separated by commas."""
     gpu_partition: PartitionName = ""
+
+    def partitions(self, device: Device) -> str:
+        """Of its tasks for a device."""
+        return self.cpu_partition if device is Device.CPU else self.gpu_partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from slurm_soda.policies.errors import PolicyError
+from slurm_soda.policies.snapshot_file.identifiers import PartitionName
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,11 @@ class ServiceSettings:
     """An instance that starts for so long counts as failed."""
     queued_s: float = 60.0
     """CPU jobs that have waited for so long make a service prefer idle GPUs to cores."""
-    gives_way: bool = True
-    """Jobs that can be requeued give way to a service that needs a GPU."""
+    first_in: tuple[PartitionName, ...] = ()
+    """Partitions in which tasks of services may go before other jobs, and jobs that can be requeued give way to them. None
+    unless the site says so, for any user may report any load of a service of his own."""
+    first_everywhere: bool = False
+    """That holds in all partitions."""
 
     def __post_init__(self) -> None:
         rules = (
@@ -49,3 +53,7 @@ class ServiceSettings:
         for name, holds, allowed in rules:
             if not holds:
                 raise PolicyError(f"services: {name} = {getattr(self, name)} is not allowed; allowed are {allowed}")
+
+    def may_go_first(self, partitions: str) -> bool:
+        """Whether tasks of these partitions (comma-separated) may go before other jobs: if each of them is named."""
+        return self.first_everywhere or (bool(partitions) and set(partitions.split(",")) <= set(self.first_in))

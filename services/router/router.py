@@ -20,7 +20,7 @@ from slurm_soda.services.router.listen_address import ListenAddress, ReservedPor
 from slurm_soda.services.router.query_log import LONGEST_INTERVAL_S, QueryLog, RequestCounter
 from slurm_soda.services.router.routed_instances import RoutedInstance, look_at
 from slurm_soda.services.router.runtime_socket import HaproxyStats
-from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder
+from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder, refuse_root
 from slurm_soda.services.router.sodad_reports import SodadReports
 from slurm_soda.wire.errors import RecordError, SodaError
 from slurm_soda.wire.services.instance_file import InstanceFile
@@ -73,6 +73,7 @@ class Router:
             SodaError: the file is not right, another router serves, the port is taken, HAProxy is missing.
         """
         self._file, self._reports, self._say = file, reports, say
+        refuse_root(file)
         self._text, self.service = load_service(file)
         self._folder = ServiceFolder(file, self.service)
         self._folder.prepare()

@@ -50,6 +50,20 @@ class FolderContent:
     """Files that are not believed, and why."""
 
 
+def refuse_root(file: Path) -> None:
+    """Let root run nothing of a service that is somebody else's: the file says where directories are made, and what is run.
+
+    Raises:
+        FolderError: this is root, and the service's file belongs to another user.
+    """
+    with suppress(OSError):  # one that is not there is somebody else's complaint
+        owner = file.stat().st_uid
+        if owner and not os.geteuid():
+            raise FolderError(
+                f"{file} belongs to uid {owner}, and this is root: run it as that user (sudo -u '#{owner}' sodactl …)"
+            )
+
+
 class ServiceFolder:
     """``FOLDER/NAME`` of one service."""
 

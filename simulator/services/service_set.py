@@ -42,7 +42,8 @@ class ServingRules:
     services: ServiceSet
     mode: str = BY_SYSTEM
     start_s: float = START_S
-    settings: ServiceSettings = field(default_factory=ServiceSettings)
+    settings: ServiceSettings = field(default_factory=lambda: ServiceSettings(first_everywhere=True))
+    """Of a site that lets services go before other jobs."""
 
     def __post_init__(self) -> None:
         if self.mode not in (*SERVING_MODES, BY_SYSTEM):

@@ -15,6 +15,7 @@ import click
 from slurm_soda.services.load.http_client import content_type_of
 from slurm_soda.services.profiling.device_profile import MOST_BATCH, DeviceFindings, ProfileLimits, profile_device
 from slurm_soda.services.profiling.measurement import ProfileError, Query
+from slurm_soda.services.router.service_folder import refuse_root
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.service.service_on_disk import PROFILE, ServiceOnDisk, read_profile, read_service
@@ -78,6 +79,7 @@ def profile(
       srun -c 16 sodactl service profile chat.toml --device cpu
       srun --gres=gpu:a100 -c 8 sodactl service profile chat.toml --device gpu --gpu-type a100
     """  # noqa: D301 - click reads the control character
+    refuse_root(file)
     found = read_service(file)
     wanted = devices or tuple(one for one in DEVICES if getattr(found.service, one) is not None)
     query = read_query(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -138,12 +139,14 @@ def put_program(found: ServiceOnDisk) -> None:
     content = _program()
     try:
         found.folder.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(found)
         for path in (found.directory, found.directory / LOGS):
             path.mkdir(mode=0o700, exist_ok=True)
         directory = os.open(found.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(directory).st_uid != os.geteuid():
                 raise SodaError(f"{found.directory} is not yours; set folder in {found.path} to one of your own")
+            os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
             write_at(directory, SERVE, content, temporary=f".{SERVE}.{os.getpid()}")
         finally:
             os.close(directory)
@@ -152,6 +155,17 @@ def put_program(found: ServiceOnDisk) -> None:
             f"{found.directory} cannot be written: {error.strerror}; set folder in {found.path} to one that you may write"
             " and that nodes see"
         ) from error
+
+
+def _refuse_foreign(found: ServiceOnDisk) -> None:
+    """In a folder of others they could put their own program in the place of the one that the tasks run."""
+    folder = found.folder.stat()
+    if folder.st_uid != os.geteuid():
+        raise SodaError(f"{found.folder} is not yours; set folder in {found.path} to one of your own")
+    if folder.st_mode & stat.S_IWOTH:
+        raise SodaError(
+            f"{found.folder} can be written by others; chmod o-w it, or set folder in {found.path} to another"
+        )
 
 
 def _program() -> bytes:

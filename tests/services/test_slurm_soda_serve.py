@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -305,6 +306,39 @@ def test_another_users_server_on_the_port_is_not_healthy() -> None:
         other.shutdown()
     other.server_close()
     assert slurm_soda_serve.listener_uids(port) == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not socket.has_ipv6, reason="only root can listen as another user")
+def test_another_users_socket_that_takes_no_connection_of_this_one_is_no_matter() -> None:
+    """Anybody on the node may listen on [::] or another address with the port of an instance, which must not fail for it."""
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    port = server.server_port
+    os.seteuid(65534)
+    try:
+        foreign = [socket.socket(socket.AF_INET6), socket.socket()]
+        foreign[0].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        foreign[0].bind(("::", port))
+        foreign[1].bind(("127.0.0.2", port))
+        for one in foreign:
+            one.listen()
+    finally:
+        os.seteuid(0)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(server.serve_forever)
+        assert slurm_soda_serve.listener_uids(port) == {0, 65534}
+        assert slurm_soda_serve.listener_uids(port, "127.0.0.1") == {0}
+        assert slurm_soda_serve.listener_uids(port, "127.0.0.2") == {65534}
+        assert slurm_soda_serve.listener_uids(port, "::1") == {65534}
+        assert slurm_soda_serve.is_healthy("127.0.0.1", port, "/")
+        server.shutdown()
+    for each in (*foreign, server):
+        each.close() if isinstance(each, socket.socket) else each.server_close()
+
+
+def test_a_socket_for_both_families_takes_connections_of_either() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        for address in ("127.0.0.1", "::ffff:127.0.0.1", "::1"):
+            assert slurm_soda_serve.listener_uids(server.getsockname()[1], address) == {os.geteuid()}
 
 
 @pytest.mark.parametrize(

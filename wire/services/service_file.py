@@ -13,6 +13,9 @@ from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.json_fields import JsonFields
 
 LONGEST_FILE = 64 * 1024
+MOST_LINES, MOST_DOTS = 1000, 100
+"""Of a file, and in one of its lines: tomllib's time grows with the square of the parts of a dotted key, which is half a
+minute for 64 KiB of ``a.a.a`` (Python 3.11), and with the depth of a table times its lines."""
 MOST_REPLICAS = 1000
 PLACEHOLDERS = ("port", "device", "batch", "window_ms", "cores")
 """What ``command`` may name in braces, filled in for each instance."""
@@ -79,9 +82,10 @@ def read_service_file(text: str, what: str) -> ServiceFile:
     """
     if len(text) > LONGEST_FILE:
         raise RecordError(f"{what}: {len(text)} characters; at most {LONGEST_FILE} are read")
+    _refuse_costly(what, text)
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits is a plain ValueError
         raise RecordError(f"{what}: cannot be read as TOML ({str(error)[:120]})") from error
     _refuse_unknown(what, data, _KEYS)
     fields = JsonFields(what, data)
@@ -112,6 +116,15 @@ def read_service_file(text: str, what: str) -> ServiceFile:
         cpu=cpu,
         gpu=gpu,
     )
+
+
+def _refuse_costly(what: str, text: str) -> None:
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        raise RecordError(f"{what}: {len(lines)} lines; at most {MOST_LINES} are read")
+    for number, line in enumerate(lines, 1):
+        if line.count(".") > MOST_DOTS:
+            raise RecordError(f"{what}: line {number} has {line.count('.')} dots; at most {MOST_DOTS} are read")
 
 
 _KEYS = (

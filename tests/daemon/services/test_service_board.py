@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.services import service_load
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S, ServiceBoard
+from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.services import add_minutes, minutes_of
 from slurm_soda.wire.services.router_report import ReportedInstance
 from tests.daemon.services.service_site import report
 
@@ -58,6 +63,21 @@ def test_a_draining_instance_that_has_answered_all_wakes_sodad() -> None:
         board.answer({}, board.known())
 
 
+def test_nobody_wakes_sodad_more_than_once_a_second() -> None:
+    """A cycle asks Slurm for all its jobs; with as many services as a user may have, each reported five times a second."""
+    board, woken = ServiceBoard(), list[float]()
+    for step in range(20):
+        now_s = step * 0.25
+        board.wake = lambda now_s=now_s: woken.append(now_s)
+        for service in range(4):
+            board.take("mallory", report(name=f"s{service}", load_qps=10.0 * step**4), at(now_s))
+        board.answer({}, board.known())
+    assert woken == [0.0, 1.0, 2.0, 3.0, 4.0]
+    board.wake = lambda: woken.append(-1.0)
+    board.take("bob", report(), at(4.1))
+    assert woken[-1] == -1.0, "others wake it as before"
+
+
 def test_reports_are_written_now_and_then_and_at_once_where_the_service_is_another(board: ServiceBoard) -> None:
     def written(second: float, **more: Any) -> int:
         board.take("alice", report(**more), at(second))
@@ -88,6 +108,33 @@ def test_minutes_are_given_until_they_are_saved(board: ServiceBoard) -> None:
     assert board.finished_minutes(at(70).now_s) == first
     board.saved_minutes(first)
     assert board.finished_minutes(at(70).now_s) == []
+
+
+def test_while_the_store_is_away_no_more_minutes_are_kept_than_are_bounded(
+    board: ServiceBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_load, "MOST_UNSAVED", 5)
+    for minute in range(1, 20):
+        board.take("alice", report(load_qps=float(minute)), at(60.0 * minute))
+        kept = board.finished_minutes(at(60.0 * minute + 59.0).now_s)
+    assert [one.most_qps for one in kept] == [15.0, 16.0, 17.0, 18.0, 19.0]
+
+
+def test_counts_that_no_router_sees_do_not_reach_the_store(board: ServiceBoard, fresh_store: Path) -> None:
+    """An INTEGER of PostgreSQL ends at 2^31 - 1; beyond it the whole cycle's transaction would fail, again and again."""
+    lie = replace(report(), queries=10**12, errors=10**12, violations=10**12)
+    for second in range(1, 5):
+        board.take("alice", lie, at(second))
+    (minute,) = board.finished_minutes(at(70).now_s)
+    assert (minute.queries, minute.errors, minute.violations) == (2**31 - 1,) * 3
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    for _ in range(2):  # by two daemons
+        with store.write() as session:
+            add_minutes(session, [minute])
+    with store.read() as session:
+        (row,) = minutes_of(session, ServiceKey("alice", "answers"), 0.0)
+        assert (row.queries, row.errors, row.violations) == (2**31 - 1,) * 3
+    store.close()
 
 
 def test_a_rise_wakes_sodad_once_it_counts() -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon
 from tests.daemon.services.array_slurm import ArraySlurm
 from tests.daemon.services.service_daemon import CPU, GPU, SERVICES, Router, cluster, live, sodad
+from tests.daemon.services.service_site import report
 
 
 def begin_times(slurm: ArraySlurm, array: int) -> set[float]:
@@ -184,13 +187,27 @@ def test_the_owners_own_word_is_left_alone(fresh_store: Path) -> None:
     assert begun.state == "RUNNING"
 
 
+def test_no_service_goes_first_or_has_jobs_give_way_unless_the_site_says_so(fresh_store: Path) -> None:
+    slurm = cluster(gpus=1)
+    slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
+    slurm.tick()
+    slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["other"]}), Router(slurm, load_qps=1e6)
+    live(slurm, daemon, router, 15)
+    assert (slurm.running(GPU), slurm.all[1].restarts, slurm.all[1].state) == ([], 0, "RUNNING")
+    assert [job.job_id for job in slurm.tasks(GPU) if job.site_factor > slurm.all[2].site_factor] == []
+
+
 def test_a_task_that_goes_first_is_lifted_before_all_others(fresh_store: Path) -> None:
     slurm = cluster(gpus=1)
     slurm.submit(1, gpus=1, work_s=500.0, checkpoint=None)
     slurm.tick()
     for job_id in (2, 3):
         slurm.submit(job_id, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=300.0)
+    daemon, router = (
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}),
+        Router(slurm, load_qps=300.0),
+    )
     live(slurm, daemon, router, 6)
     (first,) = [job for job in slurm.tasks(GPU) if job.site_factor]
     assert first.priority + first.site_factor > max(slurm.all[job_id].priority for job_id in (2, 3))
@@ -201,10 +218,30 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
     slurm.tick()
     slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
-    daemon, router = sodad(slurm, fresh_store), Router(slurm, load_qps=300.0)
+    daemon, router = (
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}),
+        Router(slurm, load_qps=300.0),
+    )
     live(slurm, daemon, router, 15)
     assert slurm.running(GPU) == [0]
     assert (slurm.all[1].restarts, slurm.all[1].state) == (1, "PENDING")
+
+
+def test_nobody_moves_jobs_of_others_by_reporting_them_as_instances(fresh_store: Path) -> None:
+    slurm = cluster()
+    slurm.submit(1, gpus=1, work_s=500.0, checkpoint="TERM")
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["*"]}), Router(slurm, load_qps=5.0)
+    live(slurm, daemon, router, 8)
+    (served,) = [slurm._shown_id(job) for job in slurm.tasks(CPU) if job.state == "RUNNING"]
+    sent, board = slurm.updates, daemon.cycles._context.services
+    for state in ("failed", "draining", "ready"):
+        lie = report(load_qps=1e9, instances=[(1, "gpu", state), (served, "cpu", state)], at_s=slurm.clock.now_s())
+        board.take("mallory", lie, Instant.read(slurm.clock))
+        board.drain(ServiceKey("mallory", "answers"), ())
+        live(slurm, daemon, router, 3)
+    assert (slurm.running(CPU), slurm.all[1].state, slurm.all[1].restarts) == ([0], "RUNNING", 0)
+    assert (slurm.updates, daemon.rows(ServiceDrainRow)) == (sent, [])
+    assert router.told.drain == board.take("mallory", lie, Instant.read(slurm.clock)).drain == ()
 
 
 def test_services_that_are_switched_off_are_left_alone(fresh_store: Path) -> None:
@@ -215,7 +252,7 @@ def test_services_that_are_switched_off_are_left_alone(fresh_store: Path) -> Non
     assert (slurm.running(CPU), slurm.updates) == ([0, 1, 2], 0)
 
 
-def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path) -> None:
+def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path, caplog: pytest.LogCaptureFixture) -> None:
     slurm = cluster()
     for job in slurm.tasks(CPU):
         job.requeue = False
@@ -224,6 +261,7 @@ def test_a_job_that_slurm_may_not_requeue_is_not_drained(fresh_store: Path) -> N
     router.load_qps = 300.0
     live(slurm, daemon, router, 10)
     assert (slurm.running(CPU), slurm.running(GPU), router.told.drain) == ([0], [0], ())
+    assert [one.message.split()[0] for one in caplog.records].count("instance-not-drained") == 1, "once, not each cycle"
 
 
 def test_a_task_whose_node_failed_starts_again_after_slurms_own_wait_alone(fresh_store: Path) -> None:

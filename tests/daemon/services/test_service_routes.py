@@ -87,6 +87,33 @@ def site(fresh_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     store.close()
 
 
+def statuses(site: Site, uid: int, body: bytes, times: int) -> list[int]:
+    """Of so many reports at once."""
+    site.munged.uid = uid
+    return [site.send("POST", REPORT_PATH, body).status_code for _ in range(times)]
+
+
+def test_who_reports_without_end_is_refused_and_nobody_else(site: Site) -> None:
+    wrong = json.dumps(report().to_dict() | {"service_file": "a = 1"}).encode()
+    answers = statuses(site, 1001, wrong, 8)
+    assert set(answers[:3]) == {422}, "a mistake or two are no attack"
+    assert answers[-1] == 429
+    assert "user 1001 reports more" in site.report(1001).json()["detail"]
+    assert site.report(1000).status_code == 200
+    site.clock.at_s += 60.0
+    assert site.report(1001).status_code == 200
+
+
+def test_long_reports_are_read_as_often_as_their_length_allows(site: Site) -> None:
+    instances = [(job_id, "gpu", "ready") for job_id in range(1, 1001)]
+    body = json.dumps(report(instances=instances).to_dict()).encode()
+    for _ in range(60):
+        assert statuses(site, 1000, body, 1) == [200], "1000 instances, once a second"
+        site.clock.at_s += 1.0
+    told = [site.send("POST", REPORT_PATH, body).json() for _ in range(5 * 1024 * 1024 // len(body))]
+    assert "user 1000 reports more than sodad reads of one user" in told[-1]["detail"]
+
+
 def test_a_report_is_kept_for_its_sender_and_answered_with_a_credential(site: Site) -> None:
     body = json.dumps(report().to_dict()).encode()
     site.board.answer({ServiceKey("alice", "answers"): RouterAnswer((5,), 1, 2, "because")}, [])

@@ -11,7 +11,7 @@ from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.service_load import LoadMinute
-from slurm_soda.daemon.services.service_table import build_service_table
+from slurm_soda.daemon.services.service_table import build_service_table, placement_settings
 from slurm_soda.daemon.services.service_tasks import TaskHistory
 from slurm_soda.policies.services.service import Device, InstanceState, ServiceTable
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -63,6 +63,22 @@ def test_what_was_reported_of_an_earlier_run_does_not_count() -> None:
     )
     assert table(again, [running(7)]).state.tolist() == [InstanceState.READY]
     assert table(one, [running(7)]).state.tolist() == [InstanceState.STARTING]
+
+
+def test_a_service_with_tasks_in_several_partitions_goes_first_only_if_all_are_named() -> None:
+    """Whichever of its tasks Slurm shows first: the sodad that lifts them does not tell them apart."""
+    hints = Hints(service="answers")
+    tasks = [
+        record(30, array_job_id=30, array_task="3", gpus=1, partition="gpu", hints=hints),
+        record(31, gpus=1, partition="night,gpu", hints=hints),
+        record(32, gpus=1, partition="held", reason="JobHeldUser", hints=hints),
+    ]
+    for order in (tasks, tasks[::-1]):
+        seen = table(known(), order)
+        partitions = seen.services[0].gpu_partition
+        assert partitions == "gpu,night"
+        for named, allowed in ((["gpu"], False), (["gpu", "night"], True), (["*"], True), ([], False)):
+            assert placement_settings(ServicesSettings(first_in=named)).may_go_first(partitions) == allowed
 
 
 def test_limits_profiles_and_partitions() -> None:

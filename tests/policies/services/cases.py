@@ -57,7 +57,7 @@ def table(
         device=np.array([device for device, _, _ in rows], dtype=np.int64),
         state=np.array([state for _, state, _ in rows], dtype=np.int64),
         since_s=np.array([since_s for _, _, since_s in rows], dtype=np.float64),
-        settings=settings or ServiceSettings(),
+        settings=settings or ServiceSettings(first_everywhere=True),
     )
 
 

@@ -199,10 +199,35 @@ def test_no_one_gives_way_where_it_is_not_due() -> None:
     assert given_way(decided(world(table(ON_GPU, 0.0), busy()))) == [], "nobody asks it anything"
     expected = decided(world(table(ON_GPU, 1.0, instances(Device.GPU, 1), forecast_qps=500.0), busy()))
     assert (scaled(expected), first(expected), given_way(expected)) == ({"GPU": 2}, {"GPU": True}, []), "only expected"
-    kept = table(ON_GPU, 100.0, settings=ServiceSettings(gives_way=False))
-    assert given_way(decided(world(kept, busy()))) == [], "the site does not want it"
     leaving = [{**job, "state": JobState.COMPLETING} if job["job_id"] == 2 else job for job in busy()]
     assert given_way(decided(world(table(ON_GPU, 100.0), leaving))) == [], "a GPU becomes free"
+
+
+def test_without_the_sites_word_no_service_goes_first_and_no_one_gives_way() -> None:
+    for on in ("p0", "p0,p1", ""):
+        service = replace(ON_GPU, gpu_partition=on)
+        plan = decided(world(table(service, 1e6, settings=ServiceSettings()), busy()))
+        assert (first(plan), given_way(plan)) == ({"GPU": False}, []), on
+
+
+def test_services_go_first_only_if_all_their_partitions_are_named() -> None:
+    for on, named, goes_first in (
+        ("p0", ("p0",), True), ("p0", ("p1", "p0"), True), ("p0", ("p1",), False),
+        ("p0,p1", ("p0",), False), ("p0,p1", ("p0", "p1"), True), ("", ("p0",), False),
+    ):  # fmt: skip
+        services = table(replace(ON_GPU, gpu_partition=on), 100.0, settings=ServiceSettings(first_in=named))
+        plan = decided(world(services, busy()))
+        assert (first(plan), given_way(plan)) == ({"GPU": goes_first}, [3] if goes_first else []), (on, named)
+
+
+def test_jobs_of_other_partitions_do_not_give_way() -> None:
+    nodes = NodeTable.uniform(4, 4, partitions=2)
+    nodes = replace(nodes, in_partition=np.ones((4, 2), dtype=np.bool_))
+    jobs = [{**job, "partition": "p1"} if job["job_id"] == 3 else job for job in busy()]
+    services = table(replace(ON_GPU, gpu_partition="p0"), 100.0, settings=ServiceSettings(first_in=("p0",)))
+    assert given_way(decided(world(services, jobs, nodes))) == [2], (
+        "3 was submitted later, in a partition that is not named"
+    )
 
 
 def test_a_job_gives_way_on_nodes_that_will_do() -> None:
@@ -215,6 +240,24 @@ def test_a_job_gives_way_on_nodes_that_will_do() -> None:
     assert given_way(plan) == [1]
     assert plan.preempts[0].for_jobs == (2001,)
     assert given_way(decided(world(services, [*busy()[:4], task], nodes))) == [], "its own tasks are no queue"
+
+
+def test_no_one_gives_way_for_tasks_that_slurm_does_not_start_anyway() -> None:
+    """Its owner has come up against a limit, say: who gave way would do so again and again, for nobody."""
+    services = replace(
+        table(ON_GPU, 100.0),
+        task_id=np.array([2001, 2002]),
+        task_service=np.zeros(2, dtype=int),
+        task_device=np.ones(2, dtype=int),
+    )
+    for states, gives in (
+        ((JobState.BLOCKED, JobState.BLOCKED), []),
+        ((JobState.BLOCKED, JobState.PENDING), [3]),
+    ):
+        tasks = [{**waiting(2001 + at, 1, user="ann"), "state": state} for at, state in enumerate(states)]
+        plan = decided(world(services, [*busy(), *tasks]))
+        assert given_way(plan) == gives, states
+        assert [one.for_jobs for one in plan.preempts] == [(2002,) for _ in gives]
 
 
 def test_as_many_give_way_as_one_instance_needs() -> None:

@@ -34,7 +34,7 @@ def dump() -> SnapshotDump:
     )  # fmt: skip
     services = table(
         service, 600.0, [*instances(Device.GPU, 1), *instances(Device.GPU, 1, FAILED)], waiting=(2, 3), first_id=7001,
-        settings=ServiceSettings(headroom=0.5),
+        settings=ServiceSettings(headroom=0.5, first_in=("secret-p", "secret-q")),
     )  # fmt: skip
     one = np.zeros(1, dtype=np.int64)
     services = replace(services, task_id=one + 9001, task_service=one, task_device=one + 1)
@@ -79,6 +79,7 @@ def test_no_name_of_a_service_is_left() -> None:
     assert hidden.plan is not None
     assert plan_bytes(hidden.decide()) == plan_bytes(hidden.plan)
     assert hidden.snapshot.services.services[0].gpu_partition == "partition1,partition2"
+    assert hidden.snapshot.services.settings.first_in == ("partition1", "partition2")
 
 
 @settings(max_examples=examples(60), deadline=None)

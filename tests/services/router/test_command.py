@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,6 +78,18 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         main(["service", *argv])
     return (int(ended.value.code or 0), *capsys.readouterr())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("command", ["router", "profile"])
+def test_root_runs_nothing_of_a_users_service(site: Site, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The profile would run the user's command, and the router make directories where the user likes."""
+    os.chown(site.file, 65534, -1)
+    before = sorted(site.folder.rglob("*"))
+    status, _, said = run(capsys, command, str(site.file))
+    assert status
+    assert "belongs to uid 65534, and this is root: run it as that user" in said
+    assert sorted(site.folder.rglob("*")) == before
 
 
 def test_once_and_endpoints(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,8 @@ def rules(
     """Services with these loads, step by step; the cool-down is short."""
     told = services or tuple(service(f"s{at}") for at in range(len(loads)))
     curve = LoadCurve(np.array(loads, dtype=np.float64), step_s)
-    return ServingRules(ServiceSet("test", told, curve), mode, start_s, ServiceSettings(cool_down_s=step_s))
+    settings = ServiceSettings(cool_down_s=step_s, first_everywhere=True)
+    return ServingRules(ServiceSet("test", told, curve), mode, start_s, settings)
 
 
 def served(workload: Workload, how: ServingRules, name: str = "fifo", **options: object) -> SimulationOutcome:

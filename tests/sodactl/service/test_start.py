@@ -196,6 +196,22 @@ def test_a_folder_that_is_a_file_or_a_link_is_refused(soda: Bench, slurm: SlurmC
     assert slurm.calls == []
 
 
+def test_a_folder_in_which_others_could_put_another_program_is_refused(
+    soda: Bench, slurm: SlurmCommands, chat: Path
+) -> None:
+    """The tasks run what lies there, as the service's owner."""
+    folder = chat.parent / "services"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert "can be written by others" in soda("service", "start", str(chat), status=1).err
+    assert slurm.calls == []
+    folder.chmod(0o755)
+    (folder / "chat").mkdir()
+    (folder / "chat").chmod(0o777)
+    soda("service", "start", str(chat))
+    assert (folder / "chat").stat().st_mode & 0o777 == 0o755
+
+
 def test_a_folder_with_a_percent_sign_is_no_pattern_of_slurms(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
     chat.write_text(CHAT.replace("[replicas]", 'folder = "100%a"\n[replicas]'))
     soda("service", "start", str(chat))

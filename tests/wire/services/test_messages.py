@@ -73,6 +73,21 @@ def test_a_whole_file_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a" + ".a" * 30_000 + " = 1", "line 1 has 30000 dots; at most 100"),
+        ("\n[" + "a." * 101 + "b]", "line 2 has 101 dots"),
+        ("x\n" * 1000, "1001 lines; at most 1000"),
+        ("name = " + "1" * 5000, "cannot be read as TOML"),
+    ],
+)
+def test_a_file_that_would_take_long_to_read_is_refused_unread(text: str, said: str) -> None:
+    """tomllib takes half a minute for the first one: any user's router may send it to sodad."""
+    with pytest.raises(RecordError, match=said):
+        read_service_file(text, "service")
+
+
+@pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ('name = "resnet"', 'name = "Res Net"', "small letters"),
