@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 from benchmarks.service_site import TARGET_MS, RunningInstance, ServiceSite, SteadyLoad, service_site
-from slurm_soda.services.load.load_report import SentQuery, load_report, percentile
+from slurm_soda.services.load.load_report import SentQuery, load_report
+from slurm_soda.services.percentile import percentile
 
 WINDOW_S = 5.0
 """Queries of so long make a p99 while a service recovers."""

@@ -6,8 +6,8 @@ A plan is a value. It names jobs by id, so it outlives the snapshot it was made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.fit import CpuFitNote
 from slurm_soda.policies.engine.placement import NodeAllocation
-from slurm_soda.policies.pipeline.actions import Action, PreemptJob
+from slurm_soda.policies.pipeline.actions import Action, OrderJobs, PreemptJob
 from slurm_soda.policies.snapshot import NEVER, BoolColumn, FloatColumn, IntColumn, UnknownNodes
 from slurm_soda.policies.snapshot_file.identifiers import JobId, JobIdColumn, Word
 
@@ -141,6 +141,14 @@ class Plan:
         """Jobs for which there are only nodes that Slurm keeps for others (:attr:`JobNotes.behind`)."""
         ids: list[int] = self.notes.job_id[np.flatnonzero(self.notes.behind)].tolist()
         return ids
+
+    def led_by(self, job_ids: Collection[JobId]) -> Plan:
+        """The plan in which these jobs go before all others of their queues."""
+        if not job_ids:
+            return self
+        first = np.array(sorted(job_ids), dtype=np.int64)
+        actions = (one.led_by(first) if isinstance(one, OrderJobs) else one for one in self.actions)
+        return replace(self, actions=tuple(actions))
 
     @property
     def preempts(self) -> tuple[PreemptJob, ...]:

@@ -12,7 +12,7 @@ from io import TextIOWrapper
 import click
 
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.sodactl.lazy_commands import LazyCommand, LazyGroup
+from slurm_soda.sodactl.command_line.lazy_commands import LazyCommand, LazyGroup
 from slurm_soda.sodactl.output import escape_unprintable
 
 EXIT_FAILED = 1
@@ -37,7 +37,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "service": LazyCommand(
             f"{_HERE}.service.commands:service", "Serve a model by batch jobs, on GPUs or CPU cores by its load."
         ),
-        "completion": LazyCommand(f"{_HERE}.completion:completion", "Print the script for shell completion."),
+        "completion": LazyCommand(
+            f"{_HERE}.command_line.completion:completion", "Print the script for shell completion."
+        ),
     },
     "For admins": {
         "history": LazyCommand(f"{_HERE}.live.history:history", "What finished jobs used and how long they waited."),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.reproduce import services
 from benchmarks.reproduce.simulation import Results, SimulationResult
 from benchmarks.reproduce.soda import BUSY, NAMES, SYSTEMS, curves_of
+from benchmarks.reproduce.soda_pictures import plain
 
 _COLOURS = {"kelp-fifo": "#8a93a0", "kelp-drf": "#c2723a", "coda": "#2f6fb3", "soda": "#2d8a57"}
 _HOURS = np.arange(25)
@@ -37,7 +37,7 @@ def _hours(results: Results, cores: int) -> Figure:
     titles = ("12: GPU active rate", "13: GPU utilisation of active GPUs", "18: CPU active rate")
     for axes, title in zip(rows, titles, strict=True):
         axes.set_ylim(0, 101)
-        _plain(axes, f"Figure {title} (%)")
+        plain(axes, f"Figure {title} (%)")
     rows[-1].set_xlabel("hour of the day; mean of all days and seeds")
     rows[0].legend(loc="lower left", ncols=4, fontsize=8, frameon=False)
     return figure
@@ -60,23 +60,16 @@ def _latency(results: Results) -> Figure:
         upper.axhline(200, color="#a33", lw=1)
         upper.legend(fontsize=8, ncols=4, frameon=False, loc="upper left")
         upper.set_ylim(0, 240)
-    _plain(upper, "Figure 16: 99th percentile of latency (ms), target 200")
+    plain(upper, "Figure 16: 99th percentile of latency (ms), target 200")
     shown = [(services.ABACUS[one][0], services.runs(results, one, "packed"), one) for one in services.PACKED]
     for place, (name, runs, colour) in enumerate([*shown, ("SODA", after, "soda")]):
         if runs:
             lower.bar(place, 100 * _mean(runs), 0.5, color=_COLOURS[colour])
         lower.text(place, 3, name, ha="center", fontsize=9, color="white")
     lower.set_xticks([])
-    _plain(lower, "Figure 17: GPU utilisation of active GPUs (%)")
+    plain(lower, "Figure 17: GPU utilisation of active GPUs (%)")
     return figure
 
 
 def _mean(found: tuple[SimulationResult, ...]) -> float:
     return float(np.mean([getattr(each.run.summary, BUSY) for each in found]))
-
-
-def _plain(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.grid(color="#dfe4ea", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

@@ -43,7 +43,7 @@ def _use(systems: Systems, cores: int) -> Figure:
             days = site.gpus_active.edges_s / _DAY_S
             axes.stairs(100 * take(site), days, baseline=None, color=colour, label=name, lw=1.1, ls=line)
         axes.set_ylim(0, 101)
-        _plain(axes, title)
+        plain(axes, title)
     rows[-1].set_xlabel("days since the first submission, a Monday; seed 1")
     rows[0].legend(loc="lower left", ncols=4, fontsize=8, frameon=False)
     return figure
@@ -65,12 +65,12 @@ def _waits(systems: Systems) -> Figure:
     for axes, title in ((places[0, 0], "GPU"), (places[0, 1], "CPU")):
         axes.set_xscale("log")
         axes.set_xlabel("seconds until the first start; under 1 s at the left edge")
-        _plain(axes, f"Figure 15a: {title} jobs started (%)")
+        plain(axes, f"Figure 15a: {title} jobs started (%)")
     places[1, 0].set_yscale("log")
     places[1, 0].set_xlabel("users by number of jobs, most first")
-    _plain(places[1, 0], "Figure 14: 99th percentile of waits (hours)")
+    plain(places[1, 0], "Figure 14: 99th percentile of waits (hours)")
     places[1, 1].set_xlabel("cores for each GPU: given less asked for")
-    _plain(places[1, 1], "Figure 15b: training jobs (%)")
+    plain(places[1, 1], "Figure 15b: training jobs (%)")
     places[0, 0].legend(loc="lower right", fontsize=8, frameon=False)
     return figure
 
@@ -85,7 +85,8 @@ def _over(part: UsageCurve, whole: UsageCurve) -> FloatColumn:
     return np.divide(part.mean, whole.mean, out=np.zeros_like(part.mean), where=whole.mean > 0)
 
 
-def _plain(axes: Axes, title: str) -> None:
+def plain(axes: Axes, title: str) -> None:
+    """A title at the left, a light grid, and no frame at the top and right."""
     axes.set_title(title, fontsize=10, loc="left")
     axes.grid(color="#dfe4ea", linewidth=0.6)
     axes.set_axisbelow(True)

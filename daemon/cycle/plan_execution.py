@@ -29,7 +29,7 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import JobChange, lead_with, order_changes, request_changes
+from slurm_soda.slurm_ext.write.job_changes import JobChange, order_changes, request_changes
 from slurm_soda.slurm_ext.write.sending import JobChangeResult
 from slurm_soda.slurm_ext.write.starts_behind import find_jobs_ahead
 
@@ -135,7 +135,7 @@ class PlanExecutor:
     ) -> tuple[list[JobChange], Plan]:
         """What the plan changes of waiting jobs, and the plan with what that means for others."""
         cycle = self._settings.cycle
-        plan = lead_with(plan, state.services.first_tasks(plan))
+        plan = plan.led_by(state.services.first_tasks(plan))
         orders = order_changes(
             plan,
             snapshot,

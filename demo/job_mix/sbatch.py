@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from slurm_soda.demo.job_mix.mix_jobs import MODELS, JobMix, MixJob
 
@@ -35,16 +36,21 @@ def sbatch_argv(job: MixJob) -> list[str]:
 
 def batch_script(job: MixJob, time_scale: float) -> str:
     """The job's script. It becomes the training itself: Slurm ends a job when its first process ends, save or no save."""
+    # srun does not pass --cpus-per-task on by itself.
+    launch = [] if job.nodes == 1 else ["srun", f"--cpus-per-task={job.cpus_per_node}"]
+    return training_script(job.model, job.duration_s, time_scale, launch)
+
+
+def training_script(model: str, duration_s: float, time_scale: float, launch: Sequence[str] = ()) -> str:
+    """A script that trains a model for so long and saves its state; ``launch`` is put before the command."""
     train = [
         TRAINER,
-        f"--model={job.model}",
-        f"--batch-size={MODELS[job.model].batch_size}",
-        f"--duration-s={job.duration_s:g}",
+        f"--model={model}",
+        f"--batch-size={MODELS[model].batch_size}",
+        f"--duration-s={duration_s:g}",
         f"--time-scale={time_scale:g}",
         f"--checkpoint-dir={CHECKPOINT_DIR}",
     ]
-    # srun does not pass --cpus-per-task on by itself.
-    launch = [] if job.nodes == 1 else ["srun", f"--cpus-per-task={job.cpus_per_node}"]
     return f"#!/bin/sh\nmkdir -p {CHECKPOINT_DIR}\nexec {shlex.join([*launch, *train])}\n"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from slurm_soda.demo import accounting
 from slurm_soda.demo.accounting import DemoError
-from slurm_soda.services.load.load_report import SentQuery, load_report, percentile
+from slurm_soda.services.load.load_report import SentQuery, load_report
+from slurm_soda.services.percentile import percentile
 
 PARTS = 48
 """Stretches of the day that the charts have a point for: half an hour of a day of 24."""

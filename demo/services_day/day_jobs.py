@@ -6,12 +6,12 @@ state, and consent to being requeued, so that they can give way to the service.
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_soda.demo.job_mix.mix_jobs import MODELS, USERS
+from slurm_soda.demo.job_mix.sbatch import training_script
 from slurm_soda.demo.services_day.day_settings import CLUSTER_GPUS, GPUS_PER_NODE
 
 GPU_SHARES = {1: 0.45, 2: 0.35, GPUS_PER_NODE: 0.2}
@@ -90,21 +90,14 @@ def sbatch_argv(job: DayJob) -> list[str]:
     ]
 
 
-def batch_script(job: DayJob) -> str:
-    """The job's script."""
-    train = [
-        "soda-train",
-        f"--model={job.model}",
-        f"--batch-size={MODELS[job.model].batch_size}",
-        f"--duration-s={job.run_s * TIME_SCALE:g}",
-        f"--time-scale={TIME_SCALE:g}",
-        "--checkpoint-dir=checkpoints",
-    ]
-    return f"#!/bin/sh\nmkdir -p checkpoints\nexec {shlex.join(train)}\n"
-
-
 def build_orders(jobs: tuple[DayJob, ...]) -> list[dict[str, object]]:
     """What the driver needs to submit the jobs."""
     return [
-        {"at_s": job.arrival_s, "user": job.user, "argv": sbatch_argv(job), "script": batch_script(job)} for job in jobs
+        {
+            "at_s": job.arrival_s,
+            "user": job.user,
+            "argv": sbatch_argv(job),
+            "script": training_script(job.model, job.run_s * TIME_SCALE, TIME_SCALE),
+        }
+        for job in jobs
     ]

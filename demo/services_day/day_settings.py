@@ -8,6 +8,7 @@ from pathlib import Path
 from slurm_soda.containers.cluster import SERVING_PYTHON
 from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.demo.accounting import DemoError
+from slurm_soda.policies.services.settings import ServiceSettings
 
 NODES, GPUS_PER_NODE, CORES_PER_NODE = 2, 4, 28
 CLUSTER_GPUS = NODES * GPUS_PER_NODE
@@ -30,7 +31,7 @@ NIGHT_PART, PEAK_PART = 0.15, 1.4
 """Load at night and at noon, as parts of what one instance on CPU cores is counted on for."""
 MOST_PEAK_QPS = 150.0
 """Load generator, router and instances share the machine."""
-HEADROOM = 0.8
+HEADROOM = ServiceSettings().headroom
 """Part of an instance's capacity that slurm-soda counts on, its default."""
 
 

@@ -6,7 +6,7 @@ plan, and the same from cycle to cycle as long as the same is wanted of the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,6 +54,15 @@ class OrderJobs:
     def id(self) -> str:
         """Unique in its plan: a queue has one order."""
         return f"order:{self.pool}"
+
+    def led_by(self, first: JobIdColumn) -> OrderJobs:
+        """The order in which those of these jobs that are in it go before all others."""
+        columns = {name: getattr(self, name) for name in ("job_ids", "others", "unranked")}
+        mine = first[np.isin(first, np.concatenate(list(columns.values())))]
+        if not len(mine):
+            return self
+        rest = {name: column[~np.isin(column, mine)] for name, column in columns.items()}
+        return replace(self, **rest, guests=np.concatenate((self.guests, mine)))
 
 
 @dataclass(frozen=True, slots=True)

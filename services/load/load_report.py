@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from slurm_soda.services.percentile import percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,6 @@ class LoadReport:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         return asdict(self)
-
-
-def percentile(values: Sequence[float], part: float) -> float:
-    """The smallest of ``values`` that at least ``part`` of them do not exceed (nearest rank); 0 without values."""
-    if not values:
-        return 0.0
-    return sorted(values)[max(0, math.ceil(part * len(values) - 1e-9) - 1)]
 
 
 def load_report(queries: Sequence[SentQuery], target_ms: float) -> LoadReport:

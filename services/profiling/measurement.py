@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from slurm_soda.services.load.http_client import AnswerError, HttpClient
-from slurm_soda.services.load.load_report import percentile
+from slurm_soda.services.percentile import percentile
 from slurm_soda.services.profiling.bandwidth import bandwidth_gb_s, transferred_bytes
 from slurm_soda.services.profiling.batch_search import MeasuredBatch
 from slurm_soda.services.slurm_soda_serve import RunningCommand, is_healthy

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from slurm_soda.services.percentile import percentile
 
 LONGEST_INTERVAL_S = 30.0
 """Of what nobody took for so long, only the newest is kept."""
@@ -62,7 +62,6 @@ class QueryLog:
         with self._lock:
             latencies, errors, late = self._latencies_ms, self._errors, self._late_gone
             self._latencies_ms, self._errors, self._late_gone = [], 0, 0
-        latencies.sort()
         late_answers = sum(latency > self.target_ms for latency in latencies)
         return QueryFigures(
             queries=len(latencies) + errors + late,
@@ -72,11 +71,6 @@ class QueryLog:
             p95_ms=percentile(latencies, 0.95),
             p99_ms=percentile(latencies, 0.99),
         )
-
-
-def percentile(ascending: Sequence[float], part: float) -> float:
-    """The smallest value that is not below ``part`` of all (nearest rank); 0 of none."""
-    return float(ascending[max(0, math.ceil(part * len(ascending)) - 1)]) if ascending else 0.0
 
 
 @dataclass(slots=True)

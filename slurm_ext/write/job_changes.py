@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -204,23 +204,6 @@ def order_changes(
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
     return changes
-
-
-def lead_with(plan: Plan, job_ids: Collection[int]) -> Plan:
-    """The plan in which these jobs go before all others of their queues."""
-    if not job_ids:
-        return plan
-    first = np.array(sorted(job_ids), dtype=np.int64)
-    return replace(plan, actions=tuple(_led(one, first) if isinstance(one, OrderJobs) else one for one in plan.actions))
-
-
-def _led(order: OrderJobs, first: IntColumn) -> OrderJobs:
-    columns = {name: getattr(order, name) for name in ("job_ids", "others", "unranked")}
-    mine = first[np.isin(first, np.concatenate(list(columns.values())))]
-    if not len(mine):
-        return order
-    rest = {name: column[~np.isin(column, mine)] for name, column in columns.items()}
-    return replace(order, **rest, guests=np.concatenate((order.guests, mine)))
 
 
 _SERVED, _MAKES_WAY, _KEEPS_PLACES, _STARTS, _AWAITS, _WAITS, _NEVER = range(7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from slurm_soda.sodactl.lazy_commands import LazyCommand, LazyGroup
+from slurm_soda.sodactl.command_line.lazy_commands import LazyCommand, LazyGroup
 
 _HERE = "slurm_soda.sodactl.service"
 

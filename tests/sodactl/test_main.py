@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import main
-from slurm_soda.sodactl.lazy_commands import LazyGroup
+from slurm_soda.sodactl.command_line.lazy_commands import LazyGroup
 from slurm_soda.sodactl.main import COMMANDS, GROUPS, LazyCommand, cli, run
 from tests.sodactl.conftest import subcommands
 

@@ -16,8 +16,9 @@ from click.testing import CliRunner
 
 from slurm_soda.services.load.__main__ import load
 from slurm_soda.services.load.arrivals import PatternError
-from slurm_soda.services.load.load_report import SentQuery, load_report, percentile
+from slurm_soda.services.load.load_report import SentQuery, load_report
 from slurm_soda.services.load.open_loop import run_load
+from slurm_soda.services.percentile import percentile
 from slurm_soda.services.slurm_soda_serve import free_port
 
 Start = Callable[[type[socketserver.BaseRequestHandler], type[socketserver.TCPServer]], str]

@@ -7,7 +7,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.services.router.query_log import QueryLog, RequestCounter, percentile
+from slurm_soda.services.percentile import percentile
+from slurm_soda.services.router.query_log import QueryLog, RequestCounter
 from slurm_soda.wire.services.router_report import ReportedInstance
 from tests.services.router.conftest import Site, wait_until
 from tests.services.router.load import Load

@@ -1,0 +1,1 @@
+"""How commands are named, found, loaded when they are run, and completed by a shell."""
