@@ -66,7 +66,8 @@ def control_daemon(hardware: Hardware, at: Path, *options: str, **env: str) -> I
     at.mkdir(exist_ok=True)
     started = daemon.run("-d", *options, **env)
     assert (started.returncode, started.stderr) == (0, "")
-    wait_until((daemon.pipe / "nvidia-cuda-mps-control.pid").exists)
+    number = daemon.pipe / "nvidia-cuda-mps-control.pid"
+    wait_until(lambda: number.exists() and number.read_text())  # it is made, then written
     pid = daemon.pid
     try:
         yield daemon
