@@ -30,6 +30,8 @@ class Capability:
     present: bool
     otherwise: str
     """What is done, or left undone, where it is not there."""
+    sharing_needs_it: bool = False
+    """Without it no job can be a guest on another one's GPUs."""
 
 
 @dataclass
@@ -73,21 +75,23 @@ class CommandCapabilities:
 
     def every(self) -> Iterator[Capability]:
         """All of them, for people. Those of a command that does not answer are left out."""
-        for name, found, otherwise in (
+        for name, found, otherwise, needed in (
             (
                 "jobs as JSON (scontrol --json)",
                 lambda: self.json_jobs,
                 "jobs on several nodes and requests are read from scontrol's text; one whose name or command looks like"
                 " another field is left as it is; no guests on shared GPUs",
+                True,
             ),
             (
                 "restarts in accounting (sacct Restarts)",
                 lambda: "Restarts" in self.sacct_fields,
                 "runs are counted in the order in which they were submitted",
+                False,
             ),
         ):
             try:
                 present = found()
             except SlurmCommandError:
                 continue
-            yield Capability(name, present, otherwise)
+            yield Capability(name, present, otherwise, needed)

@@ -103,6 +103,7 @@ def _checks_of_config(
     site: SiteAccess, probe: CommandProbe, config: SlurmConfig, nodes_text: str | None
 ) -> Iterator[CheckResult]:
     yield slurm_conf.check_versions(probe, config)
+    yield from slurm_conf.check_capabilities(probe, shares=bool(site.settings.sharing.partitions))
     yield from slurm_conf.check_slurm_conf(config)
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)
