@@ -56,7 +56,9 @@ endef
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal || { \
+		echo "once more, one at a time: what failed (a busy machine answers late; a fault fails again)"; \
+		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
 slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
