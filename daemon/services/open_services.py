@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
+from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
@@ -40,6 +42,8 @@ from slurm_soda.policies.services.forecast import MOST_DAYS
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.wire.services.router_report import RouterAnswer
 
@@ -105,6 +109,15 @@ class OpenServices:
         self._placed = [one for one in self._known if at.steady_s - one.reported_steady_s <= ABANDONED_AFTER_S]
         self._requeued &= slurm_state.jobs.keys()
         self._refusals.keep(slurm_state.jobs)
+
+    def ask_limits(self, client: SlurmClient, at: Instant) -> None:
+        """Ask Slurm how many tasks arrays may run whose owners limit that, where it matters: every quarter of a minute."""
+        limits = self._history.limits
+        if arrays := limits.to_ask(at.steady_s):
+            try:
+                limits.take(client.array_throttles(arrays), at.now_s)
+            except SlurmError as error:  # what was seen holds
+                log(logging.WARNING, "throttles-not-read", error=error)
 
     def fill(self, snapshot: ClusterSnapshot, at: Instant) -> ClusterSnapshot:
         """The snapshot, with the services."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,8 +10,8 @@ from pathlib import Path
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl.service.assessment import ArrayPlan
+from slurm_soda.sodactl.service.service_directory import put_file
 from slurm_soda.sodactl.service.service_on_disk import ServiceOnDisk
-from slurm_soda.wire.atomic_files import write_at
 
 SERVE = "slurm_soda_serve.py"
 """The program that keeps one instance, in ``slurm_soda.services``: one file that nodes need nothing else for."""
@@ -129,43 +127,14 @@ def _refuse_ours(what: str, arguments: Sequence[str]) -> None:
 
 
 def put_program(found: ServiceOnDisk) -> None:
-    """Make the service's directory, and put the program that keeps an instance into it, whole or not at all.
+    """Put the program that keeps an instance into the service's directory, beside one for logs.
 
     The copy belongs to the service: an upgrade of slurm-soda changes nothing for instances that run or wait.
 
     Raises:
-        SodaError: the directory cannot be made or written, or is not this user's.
+        SodaError: see :func:`.put_file`.
     """
-    content = _program()
-    try:
-        found.folder.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(found)
-        for path in (found.directory, found.directory / LOGS):
-            path.mkdir(mode=0o700, exist_ok=True)
-        directory = os.open(found.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if os.fstat(directory).st_uid != os.geteuid():
-                raise SodaError(f"{found.directory} is not yours; set folder in {found.path} to one of your own")
-            os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
-            write_at(directory, SERVE, content, temporary=f".{SERVE}.{os.getpid()}")
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise SodaError(
-            f"{found.directory} cannot be written: {error.strerror}; set folder in {found.path} to one that you may write"
-            " and that nodes see"
-        ) from error
-
-
-def _refuse_foreign(found: ServiceOnDisk) -> None:
-    """In a folder of others they could put their own program in the place of the one that the tasks run."""
-    folder = found.folder.stat()
-    if folder.st_uid != os.geteuid():
-        raise SodaError(f"{found.folder} is not yours; set folder in {found.path} to one of your own")
-    if folder.st_mode & stat.S_IWOTH:
-        raise SodaError(
-            f"{found.folder} can be written by others; chmod o-w it, or set folder in {found.path} to another"
-        )
+    put_file(found, SERVE, _program(), beside=(LOGS,))
 
 
 def _program() -> bytes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.policies.services.place_services import renew_low_since
-from slurm_soda.policies.services.service import Device, DeviceProfile, Service
+from slurm_soda.policies.services.service import MOST_CORE_GB_S, Device, DeviceProfile, Service, ServiceTable
 from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, running, waiting
@@ -73,6 +75,16 @@ def test_memory_bandwidth_counts_where_it_is_known() -> None:
     for free, cores in (([5.0, 5.0, 5.0, 5.0], 0), ([5.0, 25.0, 5.0, 5.0], 2), ([np.nan] * 4, 2)):
         services = replace(table(service, 64.0), free_bandwidth_gb_s=np.array(free))
         assert scaled(decided(world(services)))["CPU"] == cores
+
+
+def test_an_instance_counts_with_no_more_bandwidth_than_its_cores_can_draw() -> None:
+    """A profile is its owner's: one that claims a whole node's would push all others to GPUs."""
+    greedy = replace(CPU, bandwidth_gb_s=1e6)
+    assert greedy.bandwidth_with(4) == 4 * MOST_CORE_GB_S
+    assert replace(CPU, bandwidth_gb_s=30.0).bandwidth_with(4) == 30.0
+    assert CPU.bandwidth_with(4) == 0.0
+    services = replace(table(replace(BOTH, cpu=greedy), 64.0), free_bandwidth_gb_s=np.array([330.0, 0.0, 0.0, 0.0]))
+    assert scaled(decided(world(services))) == {"CPU": 2, "GPU": 0}
 
 
 def test_to_cores_only_after_the_cool_down_and_warm() -> None:
@@ -260,6 +272,29 @@ def test_no_one_gives_way_for_tasks_that_slurm_does_not_start_anyway() -> None:
         assert [one.for_jobs for one in plan.preempts] == [(2002,) for _ in gives]
 
 
+def test_no_one_gives_way_for_tasks_like_those_for_which_others_did_in_vain() -> None:
+    """Such a pause bars the waiting jobs of a user that ask for the same GPUs (``bar_preemptions``)."""
+    services = replace(
+        table(ON_GPU, 100.0),
+        task_id=np.array([2001, 2002]),
+        task_service=np.zeros(2, dtype=int),
+        task_device=np.ones(2, dtype=int),
+    )
+    tasks = [waiting(2001, 1, user="ann", gpu_type="t4"), waiting(2002, 1, user="ann", gpu_type="t4")]
+    snapshot = world(
+        services,
+        [*busy(), *tasks],
+        replace(NodeTable.uniform(4, 4), gpu_type=np.zeros(4, dtype=int), gpu_types=("t4",)),
+    )
+    for paused, gives in (
+        (("ann", 1, 0, "t4"), []),
+        (("ann", 2, 0, "t4"), [3]),
+        (("bob", 1, 0, "t4"), [3]),
+    ):
+        barred = replace(snapshot, jobs=bar_preemptions(snapshot.jobs, [GpuRequest(*paused)]))
+        assert given_way(decided(barred)) == gives, paused
+
+
 def test_as_many_give_way_as_one_instance_needs() -> None:
     small = [running(at, (0, 1), submit_s=float(at)) for at in range(1, 5)]
     wide = running(5, (0, 4), submit_s=0.5)
@@ -285,6 +320,47 @@ def test_the_least_used_gpu_type() -> None:
         plan = decided(world(table(replace(ON_GPU, gpu=types), 100.0), [running(1, (node, 2))], nodes))
         (scale,) = [one for one in plan.actions if isinstance(one, ScaleService)]
         assert scale.gpu_type == wanted
+
+
+def two_types(*tasks: dict[str, Any]) -> ServiceTable:
+    """A service with tasks that wait for a GPU of one of two types."""
+    types = tuple(replace(GPU, gpu_type=name) for name in ("a100", "t4"))
+    return replace(
+        table(replace(ON_GPU, gpu=types), 100.0),
+        task_id=np.array([one["job_id"] for one in tasks]),
+        task_service=np.zeros(len(tasks), dtype=int),
+        task_device=np.ones(len(tasks), dtype=int),
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "states", "wanted"),
+    [
+        ((2, 0), "LL", "t4"), ((0, 2), "LL", "a100"), ((0, 0), "LL", "a100"),
+        ((2, 0), "PL", "a100"), ((4, 2), "PL", "t4"), ((4, 4), "PL", "a100"), ((4, 4), "LP", "t4"),
+    ],
+)  # fmt: skip
+def test_of_tasks_for_two_gpu_types_those_of_the_least_used_one_start(
+    used: tuple[int, int], states: str, wanted: str
+) -> None:
+    """Which are let start already (P) and which wait with leases (L): nothing changes to and fro while there is room."""
+    nodes = replace(NodeTable.uniform(2, 4), gpu_type=np.array([0, 1]), gpu_types=("a100", "t4"))
+    shown = {"L": JobState.BLOCKED, "P": JobState.PENDING}
+    tasks = [
+        {**waiting(2001 + at, 1, gpu_type=name, user="ann"), "state": shown[states[at]]}
+        for at, name in enumerate(("a100", "t4"))
+    ]
+    jobs = [running(1 + node, (node, gpus)) for node, gpus in enumerate(used) if gpus]
+    (scale,) = decided(world(two_types(*tasks), [*jobs, *tasks], nodes)).actions
+    assert isinstance(scale, ScaleService)
+    assert scale.gpu_type == wanted
+
+
+def test_a_type_that_the_service_is_not_profiled_on_comes_last() -> None:
+    nodes = replace(NodeTable.uniform(2, 4), gpu_type=np.array([0, 1]), gpu_types=("old", "t4"))
+    tasks = [waiting(2001 + at, 1, gpu_type=name, user="ann") for at, name in enumerate(("old", "t4"))]
+    plan = decided(world(two_types(*tasks), [running(1, (1, 3)), *tasks], nodes))
+    assert [one.gpu_type for one in plan.actions if isinstance(one, ScaleService)] == ["t4"]
 
 
 def test_an_instance_counts_with_its_own_gpu_type() -> None:
