@@ -46,7 +46,7 @@ class Submission:
 
 
 def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submission:
-    """The call that submits the array of one device.
+    """The call that submits one array.
 
     Raises:
         SodaError: the file's own arguments of ``sbatch`` would break it.
@@ -55,6 +55,12 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
     own = (service.gpu if plan.device == "gpu" else service.cpu) or None
     arguments = own.sbatch if own else ()
     _refuse_ours(f"{found.path} [{plan.device}]", arguments)
+    types = own.types if own else ()
+    if types and _asks_for_gpus(arguments):
+        raise SodaError(
+            f"{found.path} [gpu]: sbatch asks for GPUs, and so do types {', '.join(types)}; remove one of the two"
+        )
+    of_type = f"{plan.gpu_type}:" if types else ""
     argv = [
         "sbatch",
         "--parsable",
@@ -62,7 +68,7 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
         "--requeue",
         f"--begin=now+{FIRST_WAIT_S:.0f}",
         f"--soda-service={service.name}",
-        f"--job-name={service.name}-{plan.device}",
+        f"--job-name={service.name}-{plan.device}{f'-{plan.gpu_type}' if types else ''}",
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={plan.cores}",
@@ -71,7 +77,7 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
         "--open-mode=append",
     ]
     if plan.gpus and not _asks_for_gpus(arguments):
-        argv.append(f"--gres=gpu:{plan.gpus}")
+        argv.append(f"--gres=gpu:{of_type}{plan.gpus}")
     return Submission(plan, tasks, (*argv, *arguments), _script(found, plan))
 
 
