@@ -16,6 +16,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
 from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
@@ -68,6 +69,7 @@ class OpenServices:
 
     settings: ServicesSettings
     board: ServiceBoard
+    bandwidths: NodeBandwidths = field(default_factory=NodeBandwidths)
     drains: OpenDrains = field(default_factory=OpenDrains)
     tasks: Mapping[ServiceKey, ServiceTasks] = field(default_factory=dict)
     low_since_s: dict[ServiceKey, float] = field(default_factory=dict)
@@ -132,7 +134,8 @@ class OpenServices:
             forecast_qps=self.forecasts.tell([one.key for one in self._placed], at.now_s, at.steady_s),
             draining=self.drains.by_job.keys(),
         )
-        return replace(snapshot, services=table)
+        free_gb_s = self.bandwidths.free_gb_s(snapshot.nodes.name, at.steady_s)
+        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s))
 
     def advance(
         self,
