@@ -25,6 +25,7 @@ from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.systemd import SystemdNotifier
 from slurm_soda.wire.walls import NodeWalls
@@ -68,6 +69,8 @@ class AgentDependencies:
     """As well, of NVIDIA MPS."""
     walls: Callable[[], NodeWalls] | None = None
     """Looks at the hooks for each report."""
+    bandwidth: Callable[[], NodeBandwidth | None] = lambda: None
+    """The node's memory bandwidth, where it is measured."""
 
 
 class Agent:
@@ -84,6 +87,7 @@ class Agent:
             core_messages=parts.core_messages,
             mps=parts.mps,
             walls=parts.walls,
+            bandwidth=parts.bandwidth,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,

@@ -261,7 +261,9 @@ class _Site:
         store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
+        writer = ReportWriter(
+            store, clock, on_close=waker.call, gangs=searches, guests=context.guests, bandwidths=context.bandwidths
+        )
         cycles.problems = writer.problems
         context.services.wake = waker.call
         server = make_api_server(

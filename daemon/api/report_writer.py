@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
     count_records,
@@ -85,10 +86,15 @@ class ReportWriter:
         on_close: Callable[[], None],
         gangs: MultiNodeSearches | None = None,
         guests: GuestsByNode | None = None,
+        *,
+        bandwidths: NodeBandwidths | None = None,
     ) -> None:
-        """``on_close`` is called once a report of a run's end, or of a fault, is written; the others have the answers."""
+        """``on_close`` is called once a report of a run's end, or of a fault, is written; ``gangs`` and ``guests`` have the
+        answers, and ``bandwidths`` keeps what is not written.
+        """
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
+        self._bandwidths = bandwidths or NodeBandwidths()
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
         self._failures, self._failed_s, self._failure = 0, float("-inf"), ""
@@ -109,6 +115,7 @@ class ReportWriter:
             self._queue.put_nowait(waiting)
         except queue.Full:
             raise ReportQueueFullError(f"{MAX_QUEUED_REPORTS} reports wait already; send it again later") from None
+        self._bandwidths.take(report, self._clock.elapsed_s())
         return waiting.done
 
     def close(self) -> None:

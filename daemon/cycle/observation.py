@@ -24,7 +24,7 @@ class SnapshotReader:
 
     def __init__(self, context: DaemonContext) -> None:
         self._store, self._accounting_lookup = context.store, context.accounting_lookup
-        self._slurm_reader = SlurmReader(context.client)
+        self._slurm_reader, self._client = SlurmReader(context.client), context.client
         self.run_time_predictor = RunTimePredictor(context.store)
         self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
@@ -54,8 +54,10 @@ class SnapshotReader:
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
             state.shares.observe(slurm_state.jobs, at, job_cache)
-        with watch("observe.former_runs"):
+        with watch("observe.services"):
+            state.services.ask_limits(self._client, at)
             state.services.observe(slurm_state)
+        with watch("observe.former_runs"):
             again = state.services.waits_after_requeue
             requeued = {*state.preemptions.requeued, *state.services.requeued}
             followed = {*state.preemptions.by_job, *state.shares.by_guest, *again}

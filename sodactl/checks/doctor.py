@@ -15,7 +15,15 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, sharing, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks import (
+    access,
+    daemon_and_agents,
+    prolog_on_nodes,
+    services,
+    sharing,
+    slurm_conf,
+    slurm_hooks,
+)
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
@@ -68,6 +76,8 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield from _checks_of_pools(site, config)
     if config and site.settings.sharing.partitions:
         yield from _checks_of_sharing(site, probe, config, nodes_text or "")
+    if config:
+        yield from services.check_first_in(site.settings.services, site.partitions().partitions)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
