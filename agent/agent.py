@@ -13,6 +13,7 @@ from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
 from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.node_use import NodeUseReader
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.report_sender import ReportSender, within
 from slurm_soda.agent.reporting.run_records import NodeRun, RunRecords
@@ -77,6 +78,7 @@ class Agent:
         self._config = config
         self._parts = parts
         self._notifier = SystemdNotifier(parts.environ)
+        self._use = NodeUseReader(self._counts)
         self._reports = ReportSender(
             config,
             parts.clock,
@@ -84,6 +86,7 @@ class Agent:
             core_messages=parts.core_messages,
             mps=parts.mps,
             walls=parts.walls,
+            use=self._use,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,
@@ -185,7 +188,19 @@ class Agent:
         )
 
     def _sample(self, runs: Sequence[NodeRun], readings: Mapping[int, GpuReading]) -> NodeSample:
+        self._use.gpus = readings
         return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
+
+    def _counts(self) -> Sequence[Mapping[str, int]]:
+        """What the controllers limit now."""
+        counts: list[Mapping[str, int]] = []
+
+        def count(resource_controller: ResourceController) -> Sequence[str]:
+            counts.append(resource_controller.counts())
+            return ()
+
+        self._ask_controllers("count", count)
+        return counts
 
     def _ask_controllers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
         """Have every controller do one thing. One that fails must take neither the others nor the reports with it."""

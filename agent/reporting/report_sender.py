@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.node_use import NodeUseReader
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
@@ -40,6 +41,7 @@ class ReportSender:
         core_messages: CoreMessages,
         mps: MpsNews,
         walls: Callable[[], NodeWalls] | None = None,
+        use: NodeUseReader | None = None,
         faults: RecentFaults,
         gpus: Gpus,
         uploader: Uploader,
@@ -47,7 +49,7 @@ class ReportSender:
     ) -> None:
         self._config, self._clock = config, clock
         self._run_records, self._core_messages, self._faults, self._gpus = run_records, core_messages, faults, gpus
-        self._mps, self._walls = mps, walls
+        self._mps, self._walls, self._use = mps, walls, use
         self._uploader, self._backoff = uploader, backoff
         self.node = config.node or os.uname().nodename.partition(".")[0]
         self.news = asyncio.Event()
@@ -94,9 +96,10 @@ class ReportSender:
             mps_faults=tuple(self._mps.faults),
             walls=() if self._walls is None else (self._walls(),),
             hooks=(read_hook_settings(HOOK_SETTINGS_FILE),),
+            use=() if self._use is None else (self._use.read(),),
         )
         before = self._unanswered
-        if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:
+        if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s, use=before.use) == before:
             return before
         self._seq += 1
         return report
