@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from slurm_soda.agent.sampling.gpus import GpuReading
 from slurm_soda.wire.node_use import MAX_COUNT, GpuUse, NodeUse
@@ -43,11 +43,6 @@ class NodeUseReader:
 def _resident_bytes() -> int:
     """Memory of this process that is in RAM (proc(5), statm); 0 where the kernel does not tell."""
     try:
-        with open("/proc/self/statm", "rb", buffering=0, opener=_open_close_on_exec) as file:  # noqa: PTH123 - unbuffered
-            return int(file.read(256).split()[1]) * _PAGE_BYTES
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _open_close_on_exec(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC)
