@@ -52,7 +52,7 @@ def serve(fresh_store: Path) -> Iterator[Callable[..., Served]]:
             )
             bound = bind_metrics(MetricsSettings(listen=settings.get("listen", "127.0.0.1:0")))
             assert bound is not None
-            writer = ReportWriter(store, clock, on_close=lambda: None, on_report=lambda report: metered.report(report))
+            writer = ReportWriter(store, clock, on_close=lambda: None, on_report=metered.report)
             stack.callback(writer.close)
             endpoint = replace(MetricsEndpoint(bound, routes.routes()), limits=limits)
             server = stack.enter_context(
