@@ -58,7 +58,7 @@ def test_what_is_shown_is_what_the_catalogue_says(slurm: FakeSlurm, daemon: Star
 
 def test_nothing_names_a_job_or_a_user() -> None:
     assert {label for metric in (*SITE, *NODES) for label in metric.labels}.isdisjoint(
-        {"job", "job_id", "user", "account", "name"}
+        {"job", "job_id", "user", "owner", "account", "service", "name"}
     )
 
 
