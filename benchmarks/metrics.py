@@ -29,7 +29,7 @@ from slurm_soda.daemon.metrics.node_text import node_text
 from slurm_soda.daemon.metrics.site_collector import SiteCollector
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
-from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -97,8 +97,8 @@ class Measured:
     """What a cycle pays."""
 
 
-def measure(site: Site, repeats: int = 5) -> Measured:
-    """Fill everything that is shown, and show it."""
+def measure(site: Site, store: Store, repeats: int = 5) -> Measured:
+    """Fill everything that is shown, and show it; ``store`` is only looked at."""
     clock, board = SystemClock(), NodeBoard()
     at = Instant.read(clock)
     for node in range(site.nodes):
@@ -116,11 +116,8 @@ def measure(site: Site, repeats: int = 5) -> Measured:
     cycle_ms, _ = _least_ms(figure, repeats)
     for name in meter.figures.cluster.jobs_in:
         meter._wait_times.labels(name).observe(60.0)
-    with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:///{Path(folder) / 'soda.db'}")
-        meter.registry.register(SiteCollector(meter, board, ServiceBoard(), store, clock))
-        site_ms, shown = _least_ms(lambda: generate_latest(meter.registry), repeats)
-        store.close()
+    meter.registry.register(SiteCollector(meter, board, ServiceBoard(), store, clock))
+    site_ms, shown = _least_ms(lambda: generate_latest(meter.registry), repeats)
     by_node_ms, by_node = _least_ms(
         lambda: node_text(meter.figures.cluster.gpus_on, board.signs(), clock.elapsed_s()), repeats
     )
@@ -151,7 +148,10 @@ def _least_ms(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(nodes: int, gpus: int, partitions: int, jobs: int, *, as_json: bool) -> None:
     """Series, size and time of /metrics and /metrics/nodes at a site of this size."""
-    sites = {count: measure(Site(nodes, gpus, partitions, count)) for count in (jobs // 10, jobs)}
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{Path(folder) / 'soda.db'}")
+        sites = {count: measure(Site(nodes, gpus, partitions, count), store) for count in (jobs // 10, jobs)}
+        store.close()
     if as_json:
         click.echo(json.dumps({str(count): asdict(one) for count, one in sites.items()}, indent=2))
         return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -55,7 +55,8 @@ def found(soda: Bench, listen: str, more: str = "") -> list[tuple[str, str]]:
 @pytest.fixture
 def lives(soda: Bench, recorded: RecordedSlurm, tmp_path: Path) -> Iterator[None]:
     """A sodad runs here."""
-    soda.context = replace(soda.context, pid_lives=lambda _: True)
+    soda.config.write_text(f'state_dir = "{tmp_path}"\n{soda.config.read_text()}')
+    soda.pids.add(os.getpid())
     with HostLock(tmp_path):
         yield
 
