@@ -171,6 +171,7 @@ class Agent:
             run_records.save(run, now_s)
         self._parts.progress.clean(run.opened for run in run_records.active() if run.opened is not None)
         sample = self._sample([run for run in runs if not run.over], readings)
+        self._use.note(sample, whole=gpus)
         self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
         if run_records.has_unreported() or self._parts.core_messages or self._parts.mps:
             self._reports.news.set()
@@ -180,6 +181,7 @@ class Agent:
         """Read the GPUs alone, for controllers that want a turn at least so often."""
         runs = [run for run in self._parts.run_records.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
+        self._use.note(sample, whole=True)
         self._ask_controllers(
             "turn",
             lambda resource_controller: (
@@ -188,7 +190,6 @@ class Agent:
         )
 
     def _sample(self, runs: Sequence[NodeRun], readings: Mapping[int, GpuReading]) -> NodeSample:
-        self._use.gpus = readings
         return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
 
     def _counts(self) -> Sequence[Mapping[str, int]]:

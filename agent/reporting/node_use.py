@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.gpus import GpuReading
 from slurm_soda.wire.node_use import MAX_COUNT, GpuUse, NodeUse
 
@@ -21,7 +22,13 @@ class NodeUseReader:
     counts: Callable[[], Iterable[Mapping[str, int]]] = tuple
     """What each controller limits now."""
     gpus: Mapping[int, GpuReading] = field(default_factory=dict)
-    """The newest readings by index; the agent replaces them with each sample."""
+    """The newest readings by index, of GPUs that some run holds."""
+
+    def note(self, sample: NodeSample, *, whole: bool) -> None:
+        """Take the readings of a sample; one that is not ``whole`` has only those of runs that had none yet."""
+        held = {index for run in sample.runs if run.opened is not None for index in run.opened.gpus}
+        before = {} if whole else {index: gpu for index, gpu in self.gpus.items() if index in held}
+        self.gpus = before | {index: gpu for index, gpu in sample.gpus.items() if index in held}
 
     def read(self) -> NodeUse:
         """The node now."""

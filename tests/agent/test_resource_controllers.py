@@ -99,6 +99,22 @@ def test_a_report_tells_of_gpus_limits_and_the_agent_itself(tmp_path: Path, cont
     assert 1 << 20 < use.agent_memory_bytes < 1 << 40
 
 
+def test_a_look_between_two_samples_forgets_no_gpu(tmp_path: Path) -> None:
+    """It reads those of new runs alone; what a driver does not tell any more goes with the next whole one."""
+    agent = Bench(tmp_path, 1).agent()
+    agent.receive_event(json.dumps(OPEN).encode())
+    agent.sample()
+    agent.receive_event(json.dumps({**OPEN, "job_id": JOB + 1, "gpus": [2]}).encode())
+    agent.sample(gpus=False)
+    assert [gpu.index for gpu in agent._use.read().gpus] == [0, 1, 2]
+    agent.receive_event(json.dumps(CLOSE).encode())
+    agent.sample(gpus=False)
+    assert [gpu.index for gpu in agent._use.read().gpus] == [2]
+    agent._parts.gpus.read = lambda indices, now_s: {}  # type: ignore[method-assign]
+    agent.sample()
+    assert agent._use.read().gpus == ()
+
+
 def test_a_controller_that_cannot_count_keeps_no_report_back(tmp_path: Path, controller: Controller) -> None:
     bench = Bench(tmp_path, controller.port)
     bench.resource_controllers = (Uncountable(), Diary())
