@@ -15,6 +15,7 @@ from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
+from slurm_soda.wire.node_use import NodeUse
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, MAX_JOB_ID, RunFields
 from slurm_soda.wire.walls import NodeWalls
 
@@ -256,6 +257,8 @@ class NodeReport:
     """At most one; none from an agent that cannot tell."""
     bandwidth: tuple[NodeBandwidth, ...] = ()
     """At most one; none where it is not measured now, or from an agent that does not tell."""
+    use: tuple[NodeUse, ...] = ()
+    """At most one, for the site's monitoring; none from an agent that does not tell."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -294,6 +297,7 @@ class NodeReport:
             walls=tuple(NodeWalls.from_dict(item) for item in read.objects("walls", 1)),
             bandwidth=tuple(NodeBandwidth.from_dict(item) for item in read.objects("bandwidth", 1)),
             hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
+            use=tuple(NodeUse.from_dict(item) for item in read.objects("use", 1)),
         )
 
     @classmethod

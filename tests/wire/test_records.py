@@ -14,6 +14,7 @@ from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, Rep
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
+from slurm_soda.wire.node_use import GpuUse, NodeUse
 from slurm_soda.wire.records import (
     MAX_REPORT_BYTES,
     JobClosed,
@@ -50,7 +51,7 @@ UNDER_MPS = MpsJob(7, "1000", (0, 3))
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
     (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),), (HookSettings(10, True, ("gpu",)),),
-    (NodeWalls("", (12, 15)),),
+    (NodeWalls("", (12, 15)),), (NodeUse((GpuUse(3, 0.5, 1024.0),), {"mps_daemons": 1}, 12.5, 40_000_000),),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
