@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.gpu_use import RunGpuUse
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
@@ -253,6 +254,8 @@ class NodeReport:
     """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
     walls: tuple[NodeWalls, ...] = ()
     """At most one; none from an agent that cannot tell."""
+    gpu_uses: tuple[RunGpuUse, ...] = ()
+    """Of runs that are over, and now and then of others."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -290,6 +293,7 @@ class NodeReport:
             mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
             walls=tuple(NodeWalls.from_dict(item) for item in read.objects("walls", 1)),
             hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
+            gpu_uses=tuple(RunGpuUse.from_dict(item) for item in read.objects("gpu_uses", MAX_RECORDS)),
         )
 
     @classmethod
