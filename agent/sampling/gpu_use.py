@@ -1,8 +1,8 @@
 """What one run does with one GPU, added up reading by reading; kept in the spool, so that it survives the agent.
 
-A reading stands for the time since the one before, as in :mod:`slurm_soda.agent.sampling.run_usage`: an idle span begins
-with the last reading that was not idle and ends with the last one that was. Each end is late or early by one interval at
-most, and as often the one as the other.
+Between two readings each stands for half of the time: an edge is off by half an interval at most, as often too early as too
+late. (The run's sums in :mod:`slurm_soda.agent.sampling.run_usage` count each reading for all of the time before it, which
+comes to the same over a long run.)
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from slurm_soda.wire.json_fields import JsonFields
 _NUMBERS = (
     "read_s",
     "at_s",
+    "util_ratio",
     "covered_s",
     "busy_s",
     "util_max_ratio",
@@ -30,9 +31,10 @@ _NUMBERS = (
     "idle_s",
     "idle_spans_s",
 )
-_TIMES = ("busy_from_s", "busy_until_s", "idle_from_s")
+_OR_NOT_YET = ("power_w", "busy_from_s", "busy_until_s", "idle_from_s")
 _COUNTS = ("readings", "idle_spans")
 _MAX_COUNT = 1 << 40
+_ROUNDING_S = 0.01
 
 
 @dataclass(slots=True)
@@ -43,6 +45,10 @@ class GpuUseSums:
     """Of the last reading, Unix seconds."""
     at_s: float = 0.0
     """The same since the opening; a clock that is set back costs one interval and no more."""
+    util_ratio: float = 0.0
+    """Last reading."""
+    power_w: float = -1.0
+    """Last reading; negative: not told."""
     readings: int = 0
     covered_s: float = 0.0
     busy_s: float = 0.0
@@ -65,42 +71,44 @@ class GpuUseSums:
     timeline: Timeline = field(default_factory=Timeline)
 
     def take(self, reading: GpuReading, now_s: float, longest_gap_s: float) -> None:
-        """Take one reading, which stands for the time since the one before, but for ``longest_gap_s`` at most."""
+        """Take one reading. Of the time since the one before, ``longest_gap_s`` at most, either of them stands for half."""
         gap_s = max(now_s - self.read_s, 0.0)
-        if gap_s > longest_gap_s:
-            self._end_span()  # nobody knows what came between
-        self.read_s, self.at_s = now_s, self.at_s + gap_s
-        step_s = min(gap_s, longest_gap_s)
-        from_s = self.at_s - step_s
+        step_s, until_s = min(gap_s, longest_gap_s), self.at_s + gap_s
+        if self.readings:
+            step_s /= 2
+            self._add(self.at_s, self.at_s + step_s)
+        self.read_s, self.util_ratio = now_s, reading.util_ratio
+        self.power_w = -1.0 if reading.power_w is None else reading.power_w
         self.readings += 1
-        self.covered_s += step_s
-        self.busy_s += step_s * reading.util_ratio
         self.util_max_ratio = max(self.util_max_ratio, reading.util_ratio)
         self.memory_peak_mib = max(self.memory_peak_mib, reading.memory_mib)
         self.memory_mib = reading.memory_total_mib or self.memory_mib
-        if reading.power_w is not None:
+        self.power_max_w = max(self.power_max_w, self.power_w)
+        self._add(until_s - step_s, until_s)
+
+    def _add(self, from_s: float, until_s: float) -> None:
+        """It was as in the last reading for this time."""
+        if from_s > self.at_s + _ROUNDING_S:
+            self._end_span(self.at_s)  # nobody knows what came between
+        step_s, self.at_s = until_s - from_s, until_s
+        self.covered_s += step_s
+        self.busy_s += step_s * self.util_ratio
+        if self.power_w >= 0:
             self.power_covered_s += step_s
-            self.energy_j += step_s * reading.power_w
-            self.power_max_w = max(self.power_max_w, reading.power_w)
-        self.timeline.add(from_s, self.at_s, reading.util_ratio)
-        self._take_idleness(reading.util_ratio <= IDLE_RATIO, from_s, step_s)
-
-    def _take_idleness(self, idle: bool, from_s: float, step_s: float) -> None:
-        if idle:
+            self.energy_j += step_s * self.power_w
+        self.timeline.add(from_s, until_s, self.util_ratio)
+        if self.util_ratio <= IDLE_RATIO:
             self.idle_s += step_s
-            if self.idle_from_s < 0:
-                self.idle_from_s = from_s
-            return
-        if self.idle_from_s >= 0:
+            self.idle_from_s = from_s if self.idle_from_s < 0 else self.idle_from_s
+        else:
             self._end_span(from_s)
-        if self.busy_from_s < 0:
-            self.busy_from_s = from_s
-        self.busy_until_s = self.at_s
+            self.busy_from_s = from_s if self.busy_from_s < 0 else self.busy_from_s
+            self.busy_until_s = until_s
 
-    def _end_span(self, end_s: float | None = None) -> None:
-        """The idle span is over, if there is one: at ``end_s``, or with the last reading."""
+    def _end_span(self, end_s: float) -> None:
+        """The idle span is over, if there is one."""
         if self.idle_from_s >= 0:
-            span = IdleSpan(self.idle_from_s, (self.at_s if end_s is None else end_s) - self.idle_from_s)
+            span = IdleSpan(self.idle_from_s, end_s - self.idle_from_s)
             if span.length_s > IDLE_SPAN_S:
                 self.idle_spans, self.idle_spans_s = self.idle_spans + 1, self.idle_spans_s + span.length_s
                 self.spans = _longest([*self.spans, span])
@@ -139,7 +147,7 @@ class GpuUseSums:
     def to_spool(self, index: int) -> dict[str, Any]:
         """Plain data for the spool, some 700 bytes."""
         timeline = self.timeline
-        numbers = {name: round(getattr(self, name), 3) for name in (*_NUMBERS, *_TIMES)}
+        numbers = {name: round(getattr(self, name), 3) for name in (*_NUMBERS, *_OR_NOT_YET)}
         return {
             "index": index,
             **numbers,
@@ -169,7 +177,7 @@ class GpuUseSums:
             spans=[IdleSpan.from_dict(item) for item in read.objects("spans", MAX_IDLE_SPANS)],
             timeline=timeline,
             **{name: read.number(name) for name in _NUMBERS},
-            **{name: read.number(name, -1.0) for name in _TIMES},
+            **{name: read.number(name, -1.0) for name in _OR_NOT_YET},
             **{name: read.whole(name, 0, _MAX_COUNT) for name in _COUNTS},  # type: ignore[arg-type]
         )
         return read.whole("index", 0, 65_535), sums

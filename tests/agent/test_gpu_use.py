@@ -42,14 +42,14 @@ def every_2_s(*ratios: float) -> list[tuple[float, float]]:
 def test_sums_of_a_run_that_loads_computes_and_pauses() -> None:
     found = use_of(*every_2_s(0, 0, 0, 0.8, 0.8, 0, 0.4, 0, 0, 0, 0, 0.8))
     assert (found.index, found.readings, found.covered_s, found.util_max_ratio) == (3, 12, 24.0, 0.8)
-    assert found.util_ratio == round((3 * 0.8 + 0.4) / 12, 4)
-    assert found.spans == (IdleSpan(0.0, 6.0), IdleSpan(14.0, 8.0))
-    assert (found.idle_spans, found.idle_spans_s, found.idle_s) == (2, 14.0, 16.0), (
+    assert found.util_ratio == 0.2, "the last reading stands for one second"
+    assert found.spans == (IdleSpan(0.0, 7.0), IdleSpan(15.0, 8.0))
+    assert (found.idle_spans, found.idle_spans_s, found.idle_s) == (2, 15.0, 17.0), (
         "2 s alone is the time between batches"
     )
-    assert (found.busy_from_s, found.busy_until_s) == (6.0, 24.0)
+    assert (found.busy_from_s, found.busy_until_s) == (7.0, 24.0)
     assert (found.memory_peak_mib, found.memory_mib) == (900, 40960)
-    assert (found.power_w, found.power_max_w) == (round(100 + 100 * 2.8 / 12, 1), 180.0)
+    assert (found.power_w, found.power_max_w) == (round(100 + 100 * 2.4 / 12, 1), 180.0)
 
 
 def test_a_gpu_that_nobody_uses_is_idle_from_the_first_to_the_last_reading() -> None:
@@ -58,9 +58,9 @@ def test_a_gpu_that_nobody_uses_is_idle_from_the_first_to_the_last_reading() -> 
 
 
 def test_what_nobody_saw_counts_for_nothing_and_ends_the_span() -> None:
-    """The agent was away for a minute; the reading after stands for its own interval."""
+    """The agent was away for a minute; what it read before and after stands for three seconds each."""
     found = use_of((2, 0), (4, 0), (6, 0), (66, 0), (68, 0))
-    assert found.spans == (IdleSpan(0.0, 6.0), IdleSpan(60.0, 8.0))
+    assert found.spans == (IdleSpan(0.0, 6.0 + GAP_S / 2),), "the other one is of 5 s"
     assert found.covered_s == 6 + GAP_S + 2
     ratios = timeline_ratios(found.timeline)
     assert [ratio is None for ratio in ratios] == [False] * 2 + [True] * 10 + [False] * 2
@@ -77,7 +77,7 @@ def test_only_the_longest_spans_are_kept_and_all_are_counted() -> None:
         ratios += [0.0] * length + [0.9]
     found = use_of(*every_2_s(*ratios))
     assert found.idle_spans == 2 * MAX_IDLE_SPANS
-    assert found.idle_spans_s == found.idle_s == 2.0 * ratios.count(0.0)
+    assert found.idle_spans_s == found.idle_s == 2.0 * ratios.count(0.0) + 1.0, "the first has no reading before it"
     assert len(found.spans) == MAX_IDLE_SPANS
     assert min(span.length_s for span in found.spans) == 2.0 * (3 + MAX_IDLE_SPANS)
     assert all(one.from_s < other.from_s for one, other in pairwise(found.spans))
@@ -101,7 +101,8 @@ def test_whatever_is_read_the_figures_agree(steps: list[tuple[float, float]]) ->
     found = use_of(*readings)
     covered = [min(step_s, GAP_S) for step_s, _ in steps]
     assert math.isclose(found.covered_s, sum(covered), abs_tol=0.1)
-    mean = sum(step_s * ratio for step_s, (_, ratio) in zip(covered, steps, strict=True)) / sum(covered)
+    halves = [(steps[max(place - 1, 0)][1] + ratio) / 2 for place, (_, ratio) in enumerate(steps)]
+    mean = sum(step_s * ratio for step_s, ratio in zip(covered, halves, strict=True)) / sum(covered)
     assert math.isclose(found.util_ratio, mean, abs_tol=1e-3)
     ratios = timeline_ratios(found.timeline)
     assert len(ratios) <= TIMELINE_POINTS
