@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.job_reports.advice import advise
-from slurm_soda.daemon.job_reports.model import JobFacts, JobLine, JobLines, JobReport
-from slurm_soda.daemon.job_reports.node_figures import run_figures
-from slurm_soda.daemon.job_reports.past import preemptions_of, run_time_s, sharing_of, waiting_of
+from slurm_soda.daemon.job_reports.history_figures import preemptions_of, run_time_s, sharing_of, waiting_of
+from slurm_soda.daemon.job_reports.model import JobLine, JobLines, JobReport, ReportedJob
+from slurm_soda.daemon.job_reports.node_figures import missing_in, run_figures
 from slurm_soda.daemon.job_reports.stored_facts import StoredFacts, read_facts, read_facts_of
 from slurm_soda.daemon.job_reports.totals import use_totals
 from slurm_soda.daemon.store.tables.scheduling import Job
@@ -60,13 +60,13 @@ def build_report(facts: StoredFacts, now_s: float) -> JobReport:
         sharing=sharing_of(facts, now_s),
         runs=runs,
         advice=(),
-        missing=[sentence for run in runs[-1:] for node in run.nodes for sentence in node.missing],
+        missing=missing_in(runs[-1]) if runs else [],
     )
     return replace(report, advice=advise(report, facts.fits))
 
 
-def _job_facts(job: Job) -> JobFacts:
-    return JobFacts(
+def _job_facts(job: Job) -> ReportedJob:
+    return ReportedJob(
         job_id=job.job_id,
         user=job.user,
         account=job.account,

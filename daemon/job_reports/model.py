@@ -14,7 +14,7 @@ TOPICS = ("unused-gpus", "start", "end", "cpu-bound", "idle", "memory", "cpus", 
 
 
 @dataclass(frozen=True, slots=True)
-class JobFacts:
+class ReportedJob:
     """The job and what it asked for."""
 
     job_id: int
@@ -142,7 +142,7 @@ class UseTotals:
     energy_wh: float | None
     """Of the GPUs, for as long as they were measured."""
     cores_used: float | None
-    """Mean, of :attr:`JobFacts.cpus`."""
+    """Mean, of :attr:`ReportedJob.cpus`."""
     memory_peak_mib: float | None
     """Largest on one node."""
     memory_asked_mib: float | None
@@ -213,7 +213,7 @@ class JobReport:
     """All of it."""
 
     as_of_s: float
-    job: JobFacts
+    job: ReportedJob
     used: UseTotals
     waiting: Waiting
     preemptions: Preemptions
@@ -230,7 +230,7 @@ class JobReport:
 class JobLine:
     """One job in a list of reports."""
 
-    job: JobFacts
+    job: ReportedJob
     used: UseTotals
     waiting: Waiting
     preempted: int

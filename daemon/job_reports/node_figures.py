@@ -23,6 +23,7 @@ NEVER_USED_AFTER_S = 60.0
 NEVER_USED_READINGS = 20
 WHOLE_RATIO = 0.9
 """GPUs of which less of the run was measured are told as measured in part."""
+MAX_MISSING, NODES_NAMED = 10, 3
 MAX_NODES = 1024
 """Of one run that are told one by one."""
 _SECONDS_OF_HOUR = 3600.0
@@ -115,6 +116,22 @@ def _gpu_figures(use: GpuUse, opened_s: float) -> GpuFigures:
     )
 
 
+def missing_in(run: RunFigures) -> list[str]:
+    """What was not measured on which nodes, those that lack the same together; :data:`MAX_MISSING` sentences at most."""
+    by_sentence: dict[str, list[str]] = {}
+    for node in run.nodes:
+        for sentence in node.missing:
+            by_sentence.setdefault(sentence, []).append(node.node)
+    told = [f"{_named(nodes)}: {sentence}" for sentence, nodes in by_sentence.items()]
+    left = len(told) - MAX_MISSING
+    return told if left <= 0 else [*told[:MAX_MISSING], f"{left} more; each node has its own (--json)."]
+
+
+def _named(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - NODES_NAMED} more nodes" if len(nodes) > NODES_NAMED else ""
+    return ", ".join(nodes[:NODES_NAMED]) + more
+
+
 def _missing(
     facts: StoredFacts, run: JobRun, node: str, found: tuple[JobNodeUsage | None, JobGpuUseRow | None], now_s: float
 ) -> Iterator[str]:
@@ -125,13 +142,13 @@ def _missing(
     silent = end_s is None and seen_s is not None and now_s - seen_s > NODE_SILENT_S
     if usage is None:
         why = "no agent ever reported from there" if seen_s is None else "its agent told nothing of this run"
-        yield f"{node}: not measured: {why}."
+        yield f"not measured: {why}."
         return
     if silent:
-        yield f"{node}: nothing has come from its agent since {format_instant(seen_s)}."
+        yield f"nothing has come from its agent since {format_instant(seen_s)}."
     until_s = max(usage.last_s, 0.0 if uses is None else uses.last_s)
     if end_s is not None and end_s - until_s > NODE_SILENT_S:
-        yield f"{node}: not measured after {format_instant(until_s)}, {format_duration(end_s - until_s)} before the end."
+        yield f"not measured after {format_instant(until_s)}, {format_duration(end_s - until_s)} before the end."
     if not usage.gpu_count:
         return
     if uses is None:
@@ -140,12 +157,12 @@ def _missing(
             if _has_gpu_sums(usage)
             else "its driver told nothing of them"
         )
-        yield f"{node}: figures of single GPUs are not measured: {why}."
+        yield f"figures of single GPUs are not measured: {why}."
         return
     if len(uses.gpus) < usage.gpu_count:
-        yield f"{node}: {len(uses.gpus)} of its {usage.gpu_count} GPUs were measured (in MIG mode a GPU has no utilisation)."
+        yield f"{len(uses.gpus)} of its {usage.gpu_count} GPUs were measured (in MIG mode a GPU has no utilisation)."
     lasted_s = uses.last_s - uses.first_s
     covered_s = min((gpu_use_of(gpu).covered_s for gpu in uses.gpus), default=0.0)
     if lasted_s > NODE_SILENT_S and covered_s < WHOLE_RATIO * lasted_s:
         part = format_percent(covered_s / lasted_s)
-        yield f"{node}: its GPUs were measured for {part} of the run, as its agent or its driver was away meanwhile."
+        yield f"its GPUs were measured for {part} of the run, as its agent or its driver was away meanwhile."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from slurm_soda.daemon.job_reports.gpu_advice import LOW_GPU_RATIO, used_gpus_ratio
-from slurm_soda.daemon.job_reports.model import JobFacts, JobReport, NodeFigures, RunFigures
+from slurm_soda.daemon.job_reports.model import JobReport, NodeFigures, ReportedJob, RunFigures
 from slurm_soda.daemon.readable import format_count, format_duration, format_memory, format_percent
 
 BUSY_CORES_RATIO = 0.9
@@ -75,7 +75,7 @@ def advise_memory(report: JobReport) -> str:
     return f"{part}: --mem={needed_mib / _GIB:.0f}G would do."
 
 
-def advise_time_limit(job: JobFacts, run: RunFigures) -> str:
+def advise_time_limit(job: ReportedJob, run: RunFigures) -> str:
     """A limit that keeps backfill from finding the job a place."""
     limit_s = job.time_limit_s
     if limit_s is None or limit_s < LEAST_LIMIT_S or run.end_s is None or job.state != "COMPLETED":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from slurm_soda.daemon.job_reports.model import GpuFigures, JobFacts, NodeFigures, RunFigures, UseTotals
+from slurm_soda.daemon.job_reports.model import GpuFigures, NodeFigures, ReportedJob, RunFigures, UseTotals
 from slurm_soda.daemon.job_reports.stored_facts import StoredFacts
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
 
 _SECONDS_OF_HOUR = 3600.0
 
 
-def use_totals(facts: StoredFacts, job: JobFacts, runs: Sequence[RunFigures], run_s: float) -> UseTotals:
+def use_totals(facts: StoredFacts, job: ReportedJob, runs: Sequence[RunFigures], run_s: float) -> UseTotals:
     """Slurm's accounting first, where it has a figure too, as ``sodactl history`` does."""
     gpus, nodes = list(each_gpu(runs)), [node for run in runs for node in run.nodes]
     measured_s = math.fsum(gpu.measured_s for gpu in gpus)

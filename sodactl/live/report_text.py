@@ -119,21 +119,24 @@ def _shared(report: JobReport) -> str:
 def _print_run(run: RunFigures) -> None:
     nodes = run.nodes[:MOST_NODES]
     rows = [row for node in nodes for row in _node_rows(node)]
-    if not rows:
-        return
+    if rows:
+        _print_gpus(nodes, rows)
+    if len(run.nodes) > 1:
+        _print_nodes(nodes)
+    if len(run.nodes) > len(nodes):
+        output.print_line(f"the first {len(nodes)} of {len(run.nodes)} nodes; --json has all")
+
+
+def _print_gpus(nodes: Sequence[NodeFigures], rows: Sequence[Sequence[str]]) -> None:
     titles = ("use", "most", "idle", "memory", "power", "pauses", "in all", "longest")
     columns = [Column("node"), Column("GPU", right=True), *(Column(title, right=True) for title in titles)]
     output.print_line()
     output.print_table([*columns, Column("use over time, in tenths")], rows)
-    if len(run.nodes) > len(nodes):
-        output.print_line(f"the first {len(nodes)} of {len(run.nodes)} nodes; --json has all")
     pauses = sorted(_pauses(nodes), key=lambda pause: -pause[0])[:MOST_PAUSES]
     if pauses:
         output.print_line()
         output.print_line("Longest pauses:")
         output.print_lines((text for _, text in pauses), indent=2)
-    if len(run.nodes) > 1:
-        _print_nodes(nodes)
 
 
 def _node_rows(node: NodeFigures) -> Iterator[Sequence[str]]:

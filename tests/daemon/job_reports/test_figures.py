@@ -203,3 +203,13 @@ def test_a_report_survives_the_way_over_http() -> None:
 def test_names_of_nodes_that_cannot_be_read_take_nothing_away() -> None:
     (node,) = report(runs=[run(node_names="n[1-")]).runs[0].nodes
     assert node.node == "n1"
+
+
+def test_nodes_that_lack_the_same_are_told_together() -> None:
+    found = report(runs=[run(node_names="n[1-900]")], job=job(nodes=900))
+    assert found.missing == ["n2, n3, n4 and 896 more nodes: not measured: no agent ever reported from there."]
+    seen = {f"n{number}": START_S + 90 * number for number in range(1, 31)}
+    usages = [usage(node=node, last_s=last_s) for node, last_s in seen.items()]
+    several = report(runs=[run(node_names="n[1-30]")], usage=usages, seen_s=seen, job=job(nodes=30, gpus=0))
+    assert len(several.missing) == 11
+    assert several.missing[-1].endswith(" more; each node has its own (--json).")
