@@ -252,10 +252,11 @@ class Agent:
         for run in runs:
             if run.opened is None or run.usage is None:
                 continue
-            own: list[GpuReading] = [readings[i] for i in run.opened.gpus if i in readings]
+            own = {i: readings[i] for i in run.opened.gpus if i in readings}
             if own:
-                util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
-                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
+                util_ratio = sum(gpu.util_ratio for gpu in own.values()) / len(own)
+                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own.values()), longest_gap_s)
+                run.usage.add_each_gpu(now_s, own, longest_gap_s)
         return readings
 
     def _prepare_progress(self, opened: JobOpened) -> None:

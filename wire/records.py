@@ -11,6 +11,7 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.gpu_use import RunGpuUse
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
 from slurm_soda.wire.memory_bandwidth import NodeBandwidth
@@ -259,6 +260,8 @@ class NodeReport:
     """At most one; none where it is not measured now, or from an agent that does not tell."""
     use: tuple[NodeUse, ...] = ()
     """At most one, for the site's monitoring; none from an agent that does not tell."""
+    gpu_uses: tuple[RunGpuUse, ...] = ()
+    """Of runs that are over, and now and then of others."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -298,6 +301,7 @@ class NodeReport:
             bandwidth=tuple(NodeBandwidth.from_dict(item) for item in read.objects("bandwidth", 1)),
             hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
             use=tuple(NodeUse.from_dict(item) for item in read.objects("use", 1)),
+            gpu_uses=tuple(RunGpuUse.from_dict(item) for item in read.objects("gpu_uses", MAX_RECORDS)),
         )
 
     @classmethod

@@ -13,7 +13,8 @@ from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
 from slurm_soda.agent.reporting.node_use import NodeUseReader
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
-from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
+from slurm_soda.agent.reporting.report_batch import ReportBatch
+from slurm_soda.agent.reporting.run_records import RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
@@ -90,6 +91,7 @@ class ReportSender:
             closed=batch.closed,
             usage=batch.usage,
             progress=batch.progress,
+            gpu_uses=batch.gpu_uses,
             gpu_count=self._gpus.count,
             faults=self._faults.recent(now_s),
             core_measurements=tuple(self._core_messages.measurements),
