@@ -32,6 +32,10 @@ def _of_handovers(figures: Mapping[str, Any]) -> Iterator[FaultFinding]:
     kinds = f" {figures['errors_by_kind']}" if lost else ""
     yield FaultFinding(f"queries lost in {count} hand-overs (0)", f"{lost}{kinds}", lost == 0)
     yield FaultFinding("one hand-over, median", f"{figures['handover_s']:.1f} s", holds=True)
+    if "requeues" in figures:
+        requeues, left = figures["requeues"], figures["open_actions"]
+        yield FaultFinding(f"requeues ({count}: nobody leaves twice)", str(requeues), requeues == count)
+        yield FaultFinding("changes without an end in the trail (0)", str(left), left == 0)
 
 
 def _of_kills(figures: Mapping[str, Any]) -> Iterator[FaultFinding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import Any, Literal
 
 import docker
 
+from benchmarks.faults import first_rows
 from benchmarks.service_faults import served_model
 from benchmarks.service_faults.served_model import FOLDER, PROFILE_FOLDER, ROUTER_PORT, SERVER, SERVICE, SERVICE_FILE
 from benchmarks.service_faults.service_watch import SeenInstance, ServiceWatch
@@ -111,6 +113,15 @@ class ServiceCluster:
         self.cluster.wait_until(
             lambda: self.node_state(node) in ("idle", "allocated", "mixed"), f"Slurm has {node} again", 120.0
         )
+
+    def count_restarts(self) -> int:
+        """How often Slurm has requeued tasks that it still knows."""
+        said = self.cluster.exec("root", ("scontrol", "--oneliner", "show", "job")).check().stdout
+        return sum(map(int, re.findall(r" Restarts=(\d+) ", said)))
+
+    def count_open_actions(self) -> int:
+        """Changes of which sodad's trail does not tell the end."""
+        return int(first_rows(self.cluster, "select count(*) from action where state in ('intended', 'sent')")[0][0])
 
     def wait_down(self, node: str) -> None:
         """Until Slurm takes the node for down."""

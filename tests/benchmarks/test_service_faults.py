@@ -78,6 +78,7 @@ def test_a_sight_has_what_serves_and_nothing_else_of_another_service() -> None:
 FIGURES = {"queries": 100, "errors": 0, "violations": 1, "errors_by_kind": {}} | dict.fromkeys(
     ("p50_ms", "p95_ms", "p99_ms", "max_ms"), 40.0
 )
+SODAD = {"handovers": 4, "handover_s": 12.0, "requeues": 4, "open_actions": 0}
 KILLS = {
     "kinds": ["step", "server"],
     "lost": [0, 4],
@@ -99,6 +100,8 @@ BURST = {
     [
         ("load", {"handovers": 4, "handover_s": 12.0}, {"errors": 1}),
         ("drains", {"handovers": 4, "handover_s": 12.0}, {"errors": 1}),
+        ("sodad", SODAD, {"requeues": 5}),
+        ("sodad", SODAD, {"open_actions": 1}),
         ("instances", KILLS, {"lost": [0, 5]}),
         ("nodes", KILLS | {"down_after_s": [25.0, 26.0]}, {"within_target_after_s": [35.0, 0.0]}),
         ("burst", BURST, {"burst_answered_after_s": [11.0, 15.1]}),
