@@ -125,6 +125,10 @@ class PreemptionCostLearner:
     """Of these, by model and family, then by owner."""
     _by_owner: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     """The most that each owner's kinds cost."""
+    _dearest: dict[str, float] = field(default_factory=dict)
+    """The largest of these."""
+    _ranked: list[float] = field(default_factory=list)
+    """Those of all owners, the largest first; empty until somebody asks after something was learned."""
     _known: dict[OwnersKind, KnownCosts] = field(default_factory=dict)
     """What was answered since something was learned last."""
 
@@ -141,14 +145,17 @@ class PreemptionCostLearner:
         seen.append(cost)
         self._seen[kind] = seen
         summary = self._summaries.setdefault(kind[1:], {})[kind.owner] = summarise(seen)
-        self._by_owner.setdefault(kind.owner, {})[kind[1:]] = summary.most_s
+        mine = self._by_owner.setdefault(kind.owner, {})
+        mine[kind[1:]] = summary.most_s
+        self._dearest[kind.owner] = max(mine.values())
         self.observed += 1
         if len(self._seen) > MAX_GROUPS:
             self._forget(next(iter(self._seen)))
         self._known.clear()
+        self._ranked = []
 
     def known(self, kind: OwnersKind) -> KnownCosts:
-        """What is known of an owner's kind; O(owners x kinds of each) once after something was learned."""
+        """What is known of an owner's kind; O(owners) once after something was learned."""
         found = self._known.get(kind)
         if found is None:
             by_owner = self._summaries.get(kind[1:], {})
@@ -182,21 +189,33 @@ class PreemptionCostLearner:
         return LearnedCosts(mixed, weight, np.array([*(one.most_s for one in known), 0.0])[of_row])
 
     def _bound_s(self, owner: str, of_kind: Sequence[CostSummary]) -> float:
-        others = [one.most_s for one in of_kind]
-        if len(others) < MIN_OWNERS:
-            others = [max(most_s.values()) for other, most_s in self._by_owner.items() if other != owner]
-        if len(others) < MIN_OWNERS:
+        if len(of_kind) >= MIN_OWNERS:
+            ranked = sorted((one.most_s for one in of_kind), reverse=True)
+            return ranked[_find_place(len(ranked))]
+        self._ranked = self._ranked or sorted(self._dearest.values(), reverse=True)
+        others = len(self._ranked) - (owner in self._dearest)
+        if others < MIN_OWNERS:
             return 0.0
-        return sorted(others, reverse=True)[max(math.ceil(DEAR_PART * len(others)), DEAR_OWNERS) - 1]
+        at = _find_place(others)
+        # Without the owner's own value, those behind it move up.
+        return self._ranked[at + (self._dearest.get(owner, -1.0) >= self._ranked[at])]
 
     def _forget(self, kind: OwnersKind) -> None:
         del self._seen[kind]
         del self._summaries[kind[1:]][kind.owner]
         if not self._summaries[kind[1:]]:
             del self._summaries[kind[1:]]
-        del self._by_owner[kind.owner][kind[1:]]
-        if not self._by_owner[kind.owner]:
-            del self._by_owner[kind.owner]
+        mine = self._by_owner[kind.owner]
+        del mine[kind[1:]]
+        if mine:
+            self._dearest[kind.owner] = max(mine.values())
+        else:
+            del self._by_owner[kind.owner], self._dearest[kind.owner]
+
+
+def _find_place(others: int) -> int:
+    """Of so many values, the largest first, the place of B."""
+    return max(math.ceil(DEAR_PART * others), DEAR_OWNERS) - 1
 
 
 def _over_owners(others: Sequence[CostSummary]) -> CostSummary:

@@ -19,7 +19,12 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
-from slurm_soda.policies.sharing.soda.preemption_price import find_learned_prices_s, sum_shorter, tell_prices
+from slurm_soda.policies.sharing.soda.preemption_price import (
+    find_learned_prices_s,
+    order_by_price,
+    sum_shorter,
+    tell_prices,
+)
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
@@ -47,7 +52,8 @@ class OrderedPlaces:
     def place_gpu_jobs(self, slots: SharedSlots | None = None, *, hosts_too: bool = True) -> tuple[PreemptJob, ...]:
         """Start, and preempt where it pays; who is preempted. Those of ``slots`` leave together."""
         jobs, service = self._snapshot.jobs, self._service
-        self._ranked = rank_rows(jobs, self._on_gpus, service, jobs.submit_s)
+        key = order_by_price(service, self._prices_s - self._change_s, jobs)
+        self._ranked = rank_rows(jobs, self._on_gpus, key, jobs.submit_s)
         waiting = self.waiting()
         price_s = self._prices_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_soda.policies.pipeline.actions import PreemptJob
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn
+from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState, JobTable
 
 _UNKNOWN_GPU_S = 1e12
 """In place of a service that nobody knows."""
@@ -40,6 +40,21 @@ def find_start_costs_s(prices_s: FloatColumn, change_s: float) -> FloatColumn:
     steps = np.round(np.log2(np.maximum(prices_s, 1.0)) * _STEPS_PER_OCTAVE) / _STEPS_PER_OCTAVE
     costs: FloatColumn = np.where(prices_s == change_s, change_s, np.where(prices_s < 1.0, 0.0, np.exp2(steps)))
     return costs
+
+
+def order_by_price(service: FloatColumn, dearer_s: FloatColumn, jobs: JobTable) -> FloatColumn:
+    """Services by which jobs are put in order: of two running jobs that are alike, the cheaper one makes way.
+
+    To preempt i gains S_i / G for each job that waits, and makes each of them wait g_i p_i / G longer: so what counts of a
+    running job, beside others, is S_i - g_i p_i. The part of p that is the same for all leaves the order as it is.
+
+    Args:
+        service: S of each job, by row.
+        dearer_s: its price less that of a job of which nothing is known.
+        jobs: the jobs.
+    """
+    found: FloatColumn = np.where(jobs.state == JobState.RUNNING, service - jobs.gpus * dearer_s, service)
+    return found
 
 
 def find_learned_prices_s(snapshot: ClusterSnapshot, prices_s: FloatColumn) -> FloatColumn:

@@ -156,6 +156,9 @@ def test_so_many_kinds_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatc
 # ---- properties
 
 HISTORIES = st.lists(st.builds(Seen, st.sampled_from(OWNERS), COSTS, st.sampled_from(["bert", "vgg", ""])), max_size=40)
+OF_MANY = st.lists(
+    st.builds(Seen, st.sampled_from("abcdefghijkl"), COSTS, st.sampled_from(["bert", "vgg", ""])), max_size=60
+)
 LIES = st.lists(st.builds(Seen, st.just("liar"), COSTS, st.sampled_from(["bert", "vgg", "own", ""])), max_size=40)
 AGES = st.one_of(st.just(math.nan), st.floats(0.0, 1e6))
 
@@ -179,6 +182,20 @@ def test_whatever_a_user_tells_his_price_is_bounded_by_others(
     price = price_s(learned(*history, *lies), "liar", model, saved_s=saved_s, ran_s=ran_s)
     others = sorted(most_of(history).values(), reverse=True)
     assert 0.0 <= price <= max(CHANGE_S, others[1] if len(others) >= 3 else 0.0)
+
+
+@given(OF_MANY, st.sampled_from("abcdefghijklm"), st.sampled_from(["bert", "own", ""]))
+def test_the_bound_is_what_a_quarter_of_the_others_pay_and_two_at_least(
+    history: list[Seen], owner: str, model: str
+) -> None:
+    others = [one for one in history if one.owner != owner]
+    of_kind, of_any = most_of([one for one in others if one.model == model]), most_of(others)
+    expected = 0.0
+    for most in (of_kind if model else {}, of_any):
+        if len(most) >= 3:
+            expected = sorted(most.values(), reverse=True)[max(math.ceil(len(most) / 4), 2) - 1]
+            break
+    assert learned(*history).known(kind_of(traits(owner, model))).most_s == expected
 
 
 @given(HISTORIES, LIES, AGES)
