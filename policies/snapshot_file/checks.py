@@ -33,6 +33,7 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
     _check_jobs(snapshot)
     _check_nodes(snapshot)
     check_services(snapshot)
+    _check_preemption_costs(snapshot)
     present = set(snapshot.jobs.job_id.tolist())
     for at, job in enumerate(snapshot.pools.waiting):
         if job.job_id not in present:
@@ -62,6 +63,16 @@ def _check_jobs(snapshot: ClusterSnapshot) -> None:
     _check_codes(f"{where}.alloc_node", jobs.alloc_node, len(snapshot.nodes))
     _check_codes(f"{where}.unknown_nodes", jobs.unknown_nodes, len(UnknownNodes))
     _check_codes(f"{where}.node_set", jobs.node_set, snapshot.nodes.node_sets.shape[1])
+
+
+def _check_preemption_costs(snapshot: ClusterSnapshot) -> None:
+    costs, where = snapshot.preemption_costs, "snapshot.preemption_costs"
+    for name, most in (("learned_s", MOST), ("weight", 1), ("most_s", MOST)):
+        column = getattr(costs, name)
+        _check_length(f"{where}.{name}", column, {len(snapshot.jobs), 0} if name == "learned_s" else {len(costs)})
+        wrong = np.flatnonzero(~((column >= 0) & (column <= most)))
+        if len(wrong):
+            raise unexpected(f"{where}.{name}[{wrong[0]}]", column[wrong[0]].item(), f"a number from 0 to {most}")
 
 
 def _check_nodes(snapshot: ClusterSnapshot) -> None:

@@ -20,16 +20,19 @@ from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
 from slurm_soda.policies.session.ranking import StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
+from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import SHARING_ENGINE
+from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.learned_preemption_costs import PolicyWithLearnedCosts, costs_differ
 from slurm_soda.simulator.runs.predicted_run_times import (
     PredictionDelays,
     with_estimated_run_times,
@@ -94,6 +97,8 @@ class Scenario:
     """How late predictions know what they are made from."""
     requeue_s: float = 0.0
     """A preempted job starts again so long after it left at the earliest; only where policies are told predictions."""
+    learns_costs: bool = True
+    """Where jobs differ in what a preemption costs them, ``soda`` learns that while it runs."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -184,12 +189,16 @@ class Scenario:
 
             speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
+        learns = self.learns_costs and isinstance(policy, Soda) and costs_differ(self.workload)
+        preemptions = PreemptionLog() if learns else None
         if self.predicted:
             policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
             if self.requeue_s and not isinstance(policy, StartsOnlyPolicy):
                 policy = RequeuedJobsWait(policy, self.requeue_s)
         else:
             policy = with_estimated_run_times(policy, self.workload)
+        if preemptions is not None:
+            policy = PolicyWithLearnedCosts(policy, self.workload, preemptions)
         if sharing is not None:
             return simulate_sharing(
                 self.workload,
@@ -202,6 +211,7 @@ class Scenario:
                 max_preemptions=self.max_preemptions,
                 passing_limit_s=passing_limit_s,
                 site=self.site,
+                preemptions=preemptions,
                 progress=progress,
             )
         run = partial(simulate, self.workload, self.cluster) if served is None else served.simulate
@@ -215,6 +225,7 @@ class Scenario:
             max_preemptions=self.max_preemptions,
             passing_limit_s=passing_limit_s,
             site=self.site,
+            preemptions=preemptions,
             progress=progress,
         )
 

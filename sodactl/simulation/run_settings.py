@@ -33,6 +33,8 @@ def run_settings_document(
             "round_s": asked.round_s,
             "checkpoint_every_s": asked.checkpoint_every_s if math.isfinite(asked.checkpoint_every_s) else None,
         },
+        "cost_spread": asked.cost_spread,
+        "learn_costs": asked.learn_costs,
         "max_preemptions": asked.max_preemptions,
         "passing_limit_s": asked.passing_limit_s if math.isfinite(asked.passing_limit_s) else None,
         "placement": asked.placement,

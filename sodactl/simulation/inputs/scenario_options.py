@@ -43,6 +43,8 @@ class ScenarioOptions:
     checkpoint_cost_s: float
     round_s: float
     checkpoint_every_s: float
+    cost_spread: float | None
+    learn_costs: bool
     max_preemptions: int
     passing_limit_s: float
     profiles: Path | None
@@ -132,6 +134,14 @@ _OPTIONS: Mapping[str, Any] = {
         "--restart-cost-s", **_SECONDS, help="The same for each later start."),
     "checkpoint_cost_s": click.option(
         "--checkpoint-cost-s", **_SECONDS, help="Time by which a preempted job leaves later."),
+    "cost_spread": click.option(
+        "--cost-spread", type=NumberRange(min=1.0, max=1000.0), metavar="X",
+        help="Kinds of jobs (models, else users), drawn by --seed, differ in what a preemption costs them: --restart-cost-s "
+        "times 1/X to X, and half of them do not save their state when they are preempted, but each --checkpoint-every-s "
+        "times 1/X to X, if that is given.  [default: all are alike]"),
+    "learn_costs": click.option(
+        "--learn-costs/--no-learn-costs", default=True, show_default=True,
+        help="Whether soda learns, while it runs, what preempting each kind costs, where kinds differ."),
     "round_s": click.option(
         "--round-s", **_SECONDS, help="Decide only at multiples of this time; 0: at every event."),
     "max_preemptions": click.option(
