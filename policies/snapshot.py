@@ -19,6 +19,7 @@ from slurm_soda.policies.pools.stages.in_force import PoolsInForce
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.services.service import ServiceTable
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
+from slurm_soda.policies.spreading.slowdowns import SpreadSlowdowns
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
@@ -306,3 +307,5 @@ class ClusterSnapshot:
     """What was learned of run times; ``jobs.remaining_s`` is one number of it."""
     services: ServiceTable = field(default_factory=ServiceTable)
     """Inference services, and those of their tasks that run."""
+    spread: SpreadSlowdowns = field(default_factory=SpreadSlowdowns)
+    """What was measured of jobs on more nodes than they need."""
