@@ -138,13 +138,17 @@ class SpreadPass(PreemptivePass):
         wait = math.inf if place is None else self._costs.wait_packed(row, place)
         if free is not None and start > 0:
             found = self._search.find(packed, rank)
-            price = math.inf if found is None else math.fsum(self._price_s[found[1]])
+            price = math.inf if found is None else math.fsum(map(self._price, found[1]))
             if price < min(start, wait):
                 return self._preempt_for(packed, rank)
         if place is None or start <= wait:
             return free or self._preempt_for(shape, rank)
         self._keep(place)
         return None
+
+    def _price(self, victim: int) -> float:
+        """What it costs to preempt a running job, which may well start again on more nodes than it needs."""
+        return float(self._price_s[victim]) + self._costs.start_spread(victim, 1, None)
 
     def _keep(self, place: PackedPlace) -> None:
         keep = JobPlacement([piece for piece in place.keep if piece.gpus], at_once=True)
@@ -207,7 +211,8 @@ def move_to_fewer_nodes(
 
 
 def _gain_s(costs: SpreadCosts, placing: PlacementPass, row: int) -> float:
-    if placing.verdict[row] not in (JobVerdict.RUN, JobVerdict.PROTECTED):
+    slowdown = placing.snapshot.spread.expect(row, costs.extra_nodes(row))
+    if slowdown <= 1.0 or placing.verdict[row] not in (JobVerdict.RUN, JobVerdict.PROTECTED):
         return 0.0
     work_s = costs.work_s(row)
-    return (placing.snapshot.spread.expect(row, costs.extra_nodes(row)) - 1.0) * work_s if work_s < math.inf else 0.0
+    return (slowdown - 1.0) * work_s if work_s < math.inf else 0.0
