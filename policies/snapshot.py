@@ -20,6 +20,7 @@ from slurm_soda.policies.preemption_costs.learned_costs import LearnedCosts
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.services.service import ServiceTable
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
+from slurm_soda.policies.spreading.slowdowns import SpreadSlowdowns
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
@@ -309,3 +310,5 @@ class ClusterSnapshot:
     """What was learned of what it costs to preempt each job now."""
     services: ServiceTable = field(default_factory=ServiceTable)
     """Inference services, and those of their tasks that run."""
+    spread: SpreadSlowdowns = field(default_factory=SpreadSlowdowns)
+    """What was measured of jobs on more nodes than they need."""

@@ -51,6 +51,7 @@ def run_settings_document(
         "history": None if asked.history is None else str(asked.history),
         "learn_days": asked.learn_days,
         "profiles": None if asked.profiles is None else str(asked.profiles),
+        "spread_knowledge": scenario.spread_knowledge,
         "pairs": None if asked.pairs is None else str(asked.pairs),
         "sharing": _sharing(asked, scenario.sharing),
         "serving": None if scenario.services is None else {"services": asked.services, "serve": asked.serve},

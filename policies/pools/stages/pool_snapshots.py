@@ -73,6 +73,7 @@ class PoolSnapshots:
             nodes=_with_free(snapshot.nodes, free),
             run_times=snapshot.run_times.only(turn.rows),
             preemption_costs=snapshot.preemption_costs.only(turn.rows),
+            spread=snapshot.spread.only(turn.rows),
         )
 
     def take(self, plan: Plan) -> None:

@@ -26,6 +26,7 @@ from slurm_soda.policies.sharing.soda.preemption_price import (
     tell_prices,
 )
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
+from slurm_soda.policies.sharing.soda.spread_pass import find_demand, place_by_slowdowns
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 SCORE_NAME = "rank_gpu_s"
@@ -43,7 +44,8 @@ class OrderedPlaces:
         """
         self._snapshot, self._service, self._prices_s, self._change_s = snapshot, service, prices_s, change_s
         self._learned_s = find_learned_prices_s(snapshot, prices_s)
-        self.placing = PlacementPass(snapshot)
+        self.placing = PlacementPass(snapshot, find_demand(snapshot))
+        self._place_waits_s = math.inf
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         rows = find_rankable_rows(snapshot)
         self._on_gpus = rows[snapshot.jobs.gpus[rows] > 0]
@@ -63,7 +65,20 @@ class OrderedPlaces:
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
         reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
-        preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
+        if not self._snapshot.spread.decides:
+            preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
+            return tell_prices(preempts, self._snapshot, self._learned_s)
+        shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
+        preempts, self._place_waits_s = place_by_slowdowns(
+            self.placing,
+            self._ranked,
+            reclaimable,
+            holding,
+            price_s=price_s,
+            change_s=self._change_s,
+            total_gpus=self.total_gpus,
+            shared=shared,
+        )
         return tell_prices(preempts, self._snapshot, self._learned_s)
 
     def place_cpu_jobs(self) -> None:
@@ -91,10 +106,11 @@ class OrderedPlaces:
     def _next_event_s(self) -> float:
         jobs = self._snapshot.jobs
         running: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0)
+        packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
         if not len(self.waiting()) or not running.any():
-            return math.inf
+            return packed_s
         again_s = min(self._change_s, _AGAIN_S) or _AGAIN_S
-        return self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+        return min(packed_s, self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min())))
 
 
 def _gpus_of(jobs: JobTable) -> IntColumn:

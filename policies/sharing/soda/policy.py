@@ -58,6 +58,11 @@ class Soda:
         """They take the cores that the others leave."""
         return True
 
+    @property
+    def goes_by_spread(self) -> Literal[True]:
+        """It places jobs by how much slower they run on more nodes than they need, where that was measured."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy
         for a job that looks for hosts.

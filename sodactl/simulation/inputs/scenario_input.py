@@ -16,6 +16,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.runs.agreeing_users import TRACE_SEED, AgreeingUsers
 from slurm_soda.simulator.runs.scenario import PREDICTED, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.spread_knowledge import NONE
 from slurm_soda.simulator.runs.uneven_costs import UnevenCosts, describe_uneven_costs
 from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry
 from slurm_soda.simulator.workload import Workload
@@ -173,6 +174,7 @@ def _scenario(
         ),
         learns_costs=asked.learn_costs,
         profiles=asked.profiles,
+        spread_knowledge=_spread_knowledge(asked),
         engine=asked.engine,
         placement=asked.placement,
         max_preemptions=asked.max_preemptions,
@@ -182,6 +184,14 @@ def _scenario(
         predicted=asked.estimates == PREDICTED,
         seed=seed,
     )
+
+
+def _spread_knowledge(asked: ScenarioOptions) -> str:
+    if asked.spread_knowledge != NONE and asked.profiles is None:
+        raise click.UsageError(
+            "--spread-knowledge needs --profiles: without it jobs run alike wherever they are placed"
+        )
+    return asked.spread_knowledge
 
 
 def _generate(asked: ScenarioOptions, seeds: Sequence[int]) -> ScenarioInput:
