@@ -54,9 +54,8 @@ def manual_pages() -> dict[str, str]:
     return pages
 
 
-def _click_pages(name: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+def _click_pages(word: str, command: click.Command, parent: click.Context | None) -> Iterator[tuple[str, str]]:
     """Pages of a command and of those below it, by the name that joins their words with hyphens."""
-    word = name.rpartition("-")[2] if parent else name
     ctx = click.Context(command, info_name=word, parent=parent, **command.context_settings)
     below: dict[str, str] = {}
     if isinstance(command, click.Group):
@@ -68,12 +67,18 @@ def _click_pages(name: str, command: click.Command, parent: click.Context | None
             if child is None or child.hidden:
                 continue
             below[sub] = lazy[sub].summary if sub in lazy else child.get_short_help_str(200)
-            yield from _click_pages(f"{name}-{sub}", child, ctx)
-    yield name, _click_page(name, command, ctx, below)
+            yield from _click_pages(sub, child, ctx)
+    yield _page_name(ctx), _click_page(command, ctx, below)
 
 
-def _click_page(name: str, command: click.Command, ctx: click.Context, below: Mapping[str, str]) -> str:
-    words = ctx.command_path
+def _page_name(ctx: click.Context) -> str:
+    above = f"{_page_name(ctx.parent)}-" if ctx.parent is not None else ""
+    return f"{above}{ctx.info_name}"
+
+
+def _click_page(command: click.Command, ctx: click.Context, below: Mapping[str, str]) -> str:
+    name = _page_name(ctx)
+    words = _words(ctx)
     usage = " ".join(command.collect_usage_pieces(ctx))
     text = _head(name, 1, command.get_short_help_str(200)) + _synopsis(words, usage)
     text += f".SH DESCRIPTION\n{_paragraphs(command.help or '')}"
@@ -81,12 +86,17 @@ def _click_page(name: str, command: click.Command, ctx: click.Context, below: Ma
     if records:
         text += ".SH OPTIONS\n" + "".join(_tagged(option, meaning) for option, meaning in records)
     if below:
-        text += ".SH COMMANDS\n" + "".join(_tagged(f"{words} {word}", meaning) for word, meaning in below.items())
+        text += ".SH COMMANDS\n" + "".join(_tagged(f"{words} {sub}", meaning) for sub, meaning in below.items())
         text += f"Each has a page of its own, such as\n.BR {_escaped(f'{name}-{next(iter(below))}')} (1).\n"
     if ctx.parent is None:
         return text + _EXIT_STATUS + f"{_SEE_ALSO}.BR sodad (8),\n.BR soda\\-agent (8),\n.BR sbatch (1)\n"
-    above, _, _ = name.rpartition("-")
-    return text + f"{_SEE_ALSO}.BR {_escaped(above)} (1)\n"
+    return text + f"{_SEE_ALSO}.BR {_escaped(_page_name(ctx.parent))} (1)\n"
+
+
+def _words(ctx: click.Context) -> str:
+    """As it is typed, without the arguments of the commands above."""
+    above = f"{_words(ctx.parent)} " if ctx.parent is not None else ""
+    return f"{above}{ctx.info_name}"
 
 
 def _parser_page(parser: argparse.ArgumentParser, files: Mapping[str, str], also: str) -> str:
