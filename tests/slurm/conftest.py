@@ -11,6 +11,7 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 
 LONG_FIRST = (
+    "packages",
     "services",
     "sodactl",
     "faults",
