@@ -220,3 +220,41 @@ def test_another_role_is_refused() -> None:
     done = subprocess.run(argv, cwd=TOP, env={"ONLY": "nodes"}, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ONLY names nodes" in done.stderr or "Debian's own Python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("conf", "files", "named"),
+    [
+        ("Prolog={}/libexec/prolog\n", ["libexec/prolog", "libexec/epilog"], "slurm.conf:1:Prolog="),
+        ("#Prolog={}/libexec/prolog\n", ["libexec/prolog"], ""),
+        # The node's package may go while the controller's stays.
+        ("EpilogSlurmctld={}/libexec/epilogctld\n", ["libexec/prolog", "libexec/epilog"], ""),
+        ("EpilogSlurmctld={}/libexec/epilogctld\n", ["libexec/epilogctld"], "slurm.conf:1:EpilogSlurmctld="),
+        ("Epilog={}/libexec/epilog,/site/epilog\n", ["libexec/epilog"], "slurm.conf:1:Epilog="),
+        ("ClusterName=c\nEpilog={}/libexec/epilogXlua\n", ["libexec/epilog.lua"], ""),
+        ("include {}/site.conf\n", [], "slurm.conf:1:include"),
+    ],
+)
+def test_what_slurm_names_of_a_package(tmp_path: Path, conf: str, files: list[str], named: str) -> None:
+    prefix = tmp_path / "slurm-soda"
+    prefix.mkdir()
+    (tmp_path / "slurm.conf").write_text(conf.format(prefix))
+    argv = [TOP / "install/named_by_slurm.sh", prefix, *files]
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0 if named else 1, "")
+    assert named in done.stdout
+    assert bool(named) == bool(done.stdout)
+
+
+@pytest.mark.parametrize("target", ["libexec/epilog", "libexec/epilogctld"])
+def test_links_to_a_package_are_named(tmp_path: Path, target: str) -> None:
+    prefix, hooks = tmp_path / "slurm-soda", tmp_path / "epilog.d"
+    for folder in (prefix, hooks):
+        folder.mkdir()
+    (hooks / "50-soda").symlink_to(prefix / target)
+    (tmp_path / "slurm.conf").write_text("ClusterName=c\n")
+    argv = [TOP / "install/named_by_slurm.sh", prefix, "libexec/epilog"]
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (target == "libexec/epilog")
