@@ -24,12 +24,12 @@ def test_the_table_comes_to_a_store_of_the_release_before_and_goes_again(store: 
     config.set_main_option("script_location", str(MIGRATIONS))
     with store.write() as session:
         session.add(AdminSetting(key="mode", value="enforce", changed_s=1.0))
-    for move, version in ((command.downgrade, "0004"), (command.upgrade, "0005"), (command.downgrade, "0004")):
+    for move, version in ((command.downgrade, "0005"), (command.upgrade, "0006"), (command.downgrade, "0005")):
         with store.engine.begin() as connection:
             config.attributes["connection"] = connection
             move(config, version)
         assert version_of(store.engine) == version
-        assert ("observed_preemption" in inspect(store.engine).get_table_names()) == (version == "0005")
+        assert ("observed_preemption" in inspect(store.engine).get_table_names()) == (version == "0006")
         with store.read() as session:
             assert session.execute(text("SELECT value FROM admin_setting")).all() == [("enforce",)]
 
