@@ -50,6 +50,7 @@ from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, 
 from slurm_soda.slurm_ext.read.scontrol_allocation import (
     SHOW_JOBS_COMMAND,
     parse_allocations,
+    parse_array_throttles,
     parse_extras,
     show_jobs_script,
 )
@@ -172,6 +173,9 @@ class CliSlurmClient:
 
     def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
         return self._show_jobs(job_ids, lambda stdout: parse_extras(stdout, job_ids))
+
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        return self._show_jobs(arrays, lambda stdout: parse_array_throttles(stdout, arrays))
 
     def _show_jobs(
         self,
