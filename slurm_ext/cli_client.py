@@ -158,9 +158,10 @@ class CliSlurmClient:
         return parse_most_earned(self._read(SHOW_CONFIG_COMMAND, framing), framing)
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
-        if not self.capabilities.json_jobs:
-            return self._allocations_from_text(job_ids)
-        return self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres))
+        return self._as_json_or_text(
+            lambda: self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres)),
+            lambda: self._allocations_from_text(job_ids),
+        )
 
     def _allocations_from_text(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
         nonce = self.nonce()
@@ -170,6 +171,17 @@ class CliSlurmClient:
             SHOW_JOBS_AS_TEXT,
             show_jobs_as_text_script(job_ids, nonce),
         )
+
+    def _as_json_or_text(self, as_json: Callable[[], _Told], as_text: Callable[[], _Told]) -> _Told:
+        """By the second where this Slurm's scontrol writes no JSON."""
+        if self.capabilities.known_to_lack_json:
+            return as_text()
+        try:
+            return as_json()
+        except SlurmCommandError as error:
+            if not self.capabilities.lacks_json_by(error):
+                raise
+        return as_text()
 
     def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
         return self._show_jobs(job_ids, lambda stdout: parse_extras(stdout, job_ids))
@@ -203,11 +215,10 @@ class CliSlurmClient:
             said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
             return parse_exclusive_job(said, framing, job_id)
 
-        if self.capabilities.json_jobs:
-            request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive)
-        else:
-            text = framing.body(self._read(show_job_as_text(job_id), framing), f"scontrol's picture of job {job_id}")
-            request = parse_request_from_text(text, job_id)
+        request = self._as_json_or_text(
+            lambda: parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive),
+            lambda: parse_request_from_text(self._read(show_job_as_text(job_id), framing), framing, job_id),
+        )
         if request.peculiar:
             return request
         try:

@@ -15,8 +15,8 @@ from slurm_soda.slurm_ext.errors import SlurmCommandError
 _JSON_PROBE = ("scontrol", "--json", "show", "hostnames", "soda")
 """Needs the option and the plugin that writes JSON, but no slurmctld."""
 _NO_OPTION = re.compile(
-    rb"(?i)(unrecognized|invalid|unknown) option"
-    rb"|(plugin|serializer|data_parser)[^\n]*(fail|not|unable)|unable[^\n]*(plugin|json)"
+    r"(?i)(unrecognized|invalid|unknown) option"
+    r"|(plugin|serializer|data_parser)[^\n]*(fail|not|unable)|unable[^\n]*(plugin|json)"
 )
 _SACCT_PROBE = ("sacct", "--helpformat")
 _REMEDY = "install Slurm's client commands"
@@ -46,6 +46,17 @@ class CommandCapabilities:
     _json: bool | None = None
     _sacct_fields: frozenset[str] | None = None
 
+    def lacks_json_by(self, error: SlurmCommandError) -> bool:
+        """Whether a ``scontrol --json`` failed because this Slurm has no such thing; remembered if so."""
+        if error.status and _NO_OPTION.search(error.stderr):
+            self._json = False
+        return self._json is False
+
+    @property
+    def known_to_lack_json(self) -> bool:
+        """Whether that was found before; asks nobody."""
+        return self._json is False
+
     @property
     def json_jobs(self) -> bool:
         """``scontrol --json`` exists (23.02), and can write JSON.
@@ -55,10 +66,13 @@ class CommandCapabilities:
         """
         if self._json is None:
             said = self.runner(_JSON_PROBE, stdin=b"", timeout_s=self.timeout_s, env=self.environment)
-            refused = said.status is not None and said.status != 0 and bool(_NO_OPTION.search(said.stderr))
-            if not refused:
+            try:
                 said.check(_REMEDY)
-            self._json = not refused
+            except SlurmCommandError as error:
+                if not self.lacks_json_by(error):
+                    raise
+                return False
+            self._json = True
         return self._json
 
     @property

@@ -15,6 +15,7 @@ from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import parse_exclusive
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.job_request import JobRequest
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import (
     MAX_COUNT,
     memory_mib,
@@ -59,14 +60,14 @@ def parse_allocations_from_text(
     return found
 
 
-def parse_request_from_text(text: str, job_id: int) -> JobRequest:
-    """One waiting job's request.
+def parse_request_from_text(stdout: bytes, framing: ReplyFraming, job_id: int) -> JobRequest:
+    """One waiting job's request; ``framing`` says how the reply ends.
 
     Raises:
-        SlurmReplyError: the reply is of another form, or something of the job's owner's looks like a field.
+        SlurmReplyError: the reply is cut short or of another form, or something of the job's owner's looks like a field.
     """
     what = f"scontrol's picture of job {job_id}"
-    fields = _fields(text, what, job_id)
+    fields = _fields(framing.body(stdout, what), what, job_id)
     least, _, most = fields["NumNodes"].partition("-")
     least_nodes = scaled_count(least, f"nodes of {what}")
     memory_per_cpu = fields.get("MinMemoryCPU", "")
