@@ -165,34 +165,35 @@ def place_by_slowdowns(
     holding: JobTable | None,
     *,
     price_s: FloatColumn,
-    change_s: float,
+    own_prices_s: FloatColumn,
     total_gpus: int,
     shared: Iterable[int],
 ) -> tuple[tuple[PreemptJob, ...], float]:
     """Places in order, and who is preempted for them or moves; and in how many seconds to decide anew, as somebody waits for
     fewer nodes: infinite where nobody does.
 
-    ``shared``: rows of jobs that share a GPU; these do not move.
+    ``shared``: rows of jobs that share a GPU; these do not move. By row, ``price_s``: what it costs all jobs to preempt a
+    running one; ``own_prices_s``: what it costs that one, on each GPU.
     """
-    costs = SpreadCosts(placing, ranked, total_gpus, change_s)
+    costs = SpreadCosts(placing, ranked, total_gpus, own_prices_s)
     one_pass = SpreadPass(placing, ranked, reclaimable, holding, costs=costs, price_s=price_s)
     preempts = one_pass.run()
     movable = np.ones(len(placing.snapshot.jobs), dtype=np.bool_)
     movable[list(shared)] = False
-    return preempts + move_to_fewer_nodes(placing, costs, movable, change_s), one_pass.next_s
+    return preempts + move_to_fewer_nodes(placing, costs, movable, own_prices_s), one_pass.next_s
 
 
 def move_to_fewer_nodes(
-    placing: PlacementPass, costs: SpreadCosts, movable: BoolColumn, change_s: float
+    placing: PlacementPass, costs: SpreadCosts, movable: BoolColumn, prices_s: FloatColumn
 ) -> tuple[PreemptJob, ...]:
     """Running jobs that are on more nodes than they need and had better move to fewer ones that nobody else takes.
 
-    To move gains (slowdown - 1) times the work left, and costs ``change_s``.
+    To move gains (slowdown - 1) times the work left, and costs ``prices_s``, by row.
     """
     snapshot = placing.snapshot
     spread, jobs = snapshot.spread, snapshot.jobs
     rows = np.flatnonzero(movable & (jobs.state == JobState.RUNNING) & jobs.preemptible & (spread.kind >= 0))
-    gains = {row: gain for row in rows.tolist() if (gain := _gain_s(costs, placing, row) - change_s) > 0}
+    gains = {row: gain for row in rows.tolist() if (gain := _gain_s(costs, placing, row) - prices_s[row]) > 0}
     found: list[PreemptJob] = []
     for row in sorted(gains, key=lambda one: (-gains[one], one)):
         if len(found) == _MOST_MOVES:
