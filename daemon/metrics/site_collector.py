@@ -30,7 +30,7 @@ Values = Mapping[str, float] | Mapping[tuple[str, ...], float] | float
 """One value, or a value for each label, or for each set of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SiteCollector(Collector):
     """Makes the gauges, and counters that are kept elsewhere. One section that fails takes no other with it."""
 
