@@ -17,7 +17,7 @@ _PAGE_BYTES = resource.getpagesize()
 
 @dataclass(slots=True)
 class NodeUseReader:
-    """Puts together what one report tells; costs less than a tenth of a millisecond."""
+    """Puts together what one report tells; costs a tenth of a millisecond."""
 
     counts: Callable[[], Iterable[Mapping[str, int]]] = tuple
     """What each controller limits now."""

@@ -36,6 +36,11 @@ class Served:
         return int(self.listening.getsockname()[1])
 
     @property
+    def held(self) -> int:
+        """Connections at the address of the metrics."""
+        return len(self.server._servers[-1].server_state.connections)
+
+    @property
     def target(self) -> str:
         return f"127.0.0.1:{self.port}"
 
