@@ -20,7 +20,7 @@ SERVE := $(filter-out 0 no,$(SERVICES))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,$(if $(SERVE),build/services,build/demo)))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall flags lock clean system
+.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -35,6 +35,7 @@ lint: $(READY) ## ruff, mypy --strict, import contracts, names by docs/glossary.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy install/roles.py
+	$(BIN)/mypy install/deb
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m lint names
 
@@ -56,7 +57,9 @@ endef
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 
 unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
-	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal || { \
+		echo "once more, one at a time: what failed (a busy machine answers late; a fault fails again)"; \
+		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
 slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
@@ -139,6 +142,17 @@ uninstall: ## Remove what install made on this machine, once Slurm no longer nam
 	FORCE='$(FORCE)' HOOKS='$(notdir $(NODE_HOOKS) $(CONTROLLER_HOOKS)) soda-deliver-event' \
 		install/uninstall.sh '$(PREFIX)' '$(UNITS)' sodad.service sodad-expiry.timer sodad-expiry.service soda-agent.service
 	install/links.sh '$(PREFIX)' '$(LINKS)' remove
+
+# For the Python and the Slurm of this machine: build on each suite of Debian that the site has. REVISION=n: the same version anew.
+DEB_PYTHON ?= /usr/bin/python3
+PACKAGES_OUT ?= build/packages
+REVISION ?= 1
+ONLY ?=
+packages: ## Debian packages of each role, wheel and sdist, for this machine's Python and Slurm (PACKAGES_OUT=build/packages): docs/install.md
+	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)}" NODE_HOOKS='$(NODE_HOOKS)' \
+		CONTROLLER_HOOKS='$(CONTROLLER_HOOKS)' LUA='$(LUA:%=slurm_ext/lua/%)' STORE='$(STORE)' REVISION='$(REVISION)' ONLY='$(ONLY)' \
+		TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' SLURM_CFLAGS='$(SLURM_CFLAGS)' PACKAGES_STORE='$(PACKAGES_STORE)' \
+		PYTHONPATH='$(CURDIR)' $(DEB_PYTHON) -m install.deb.build $(PACKAGES_OUT)
 
 venv: $(if $(wildcard $(READY)),$(READY),$(TOOLS_READY)) ## sodactl with its simulator in a virtual environment (.venv), without the tools of development
 

@@ -26,6 +26,7 @@ from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.systemd import SystemdNotifier
 from slurm_soda.wire.walls import NodeWalls
@@ -69,6 +70,8 @@ class AgentDependencies:
     """As well, of NVIDIA MPS."""
     walls: Callable[[], NodeWalls] | None = None
     """Looks at the hooks for each report."""
+    bandwidth: Callable[[], NodeBandwidth | None] = lambda: None
+    """The node's memory bandwidth, where it is measured."""
 
 
 class Agent:
@@ -86,6 +89,7 @@ class Agent:
             core_messages=parts.core_messages,
             mps=parts.mps,
             walls=parts.walls,
+            bandwidth=parts.bandwidth,
             use=self._use,
             faults=parts.faults,
             gpus=parts.gpus,
@@ -248,10 +252,11 @@ class Agent:
         for run in runs:
             if run.opened is None or run.usage is None:
                 continue
-            own: list[GpuReading] = [readings[i] for i in run.opened.gpus if i in readings]
+            own = {i: readings[i] for i in run.opened.gpus if i in readings}
             if own:
-                util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
-                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
+                util_ratio = sum(gpu.util_ratio for gpu in own.values()) / len(own)
+                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own.values()), longest_gap_s)
+                run.usage.add_each_gpu(now_s, own, longest_gap_s)
         return readings
 
     def _prepare_progress(self, opened: JobOpened) -> None:

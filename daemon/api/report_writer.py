@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
     count_records,
@@ -86,13 +87,15 @@ class ReportWriter:
         gangs: MultiNodeSearches | None = None,
         guests: GuestsByNode | None = None,
         *,
+        bandwidths: NodeBandwidths | None = None,
         on_report: Callable[[NodeReport], None] = lambda _: None,
     ) -> None:
         """``on_close`` is called once a report of a run's end, or of a fault, is written; ``gangs`` and ``guests`` have the
-        answers; ``on_report`` is told of each report that is written.
+        answers, and ``bandwidths`` keeps what is not written; ``on_report`` is told of each report that is written.
         """
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
+        self._bandwidths = bandwidths or NodeBandwidths()
         self._on_report = on_report
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
@@ -114,6 +117,7 @@ class ReportWriter:
             self._queue.put_nowait(waiting)
         except queue.Full:
             raise ReportQueueFullError(f"{MAX_QUEUED_REPORTS} reports wait already; send it again later") from None
+        self._bandwidths.take(report, self._clock.elapsed_s())
         return waiting.done
 
     def close(self) -> None:

@@ -15,7 +15,15 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, sharing, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks import (
+    access,
+    daemon_and_agents,
+    prolog_on_nodes,
+    services,
+    sharing,
+    slurm_conf,
+    slurm_hooks,
+)
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
@@ -69,6 +77,8 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield from _checks_of_pools(site, config)
     if config and site.settings.sharing.partitions:
         yield from _checks_of_sharing(site, probe, config, nodes_text or "")
+    if config:
+        yield from services.check_first_in(site.settings.services, site.partitions().partitions)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
@@ -105,6 +115,7 @@ def _checks_of_config(
     site: SiteAccess, probe: CommandProbe, config: SlurmConfig, nodes_text: str | None
 ) -> Iterator[CheckResult]:
     yield slurm_conf.check_versions(probe, config)
+    yield from slurm_conf.check_capabilities(probe, shares=bool(site.settings.sharing.partitions))
     yield from slurm_conf.check_slurm_conf(config)
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)

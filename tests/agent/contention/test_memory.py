@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.contention.memory_controller import MBA_RETRY_AFTER_S, RECORD, MemoryBandwidthController
+from slurm_soda.agent.contention.memory_controller import (
+    MBA_RETRY_AFTER_S,
+    MEAN_OVER,
+    RECORD,
+    MemoryBandwidthController,
+)
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError, ResctrlGroup
 from slurm_soda.agent.job_events.run_event import RunKey
 from slurm_soda.agent.reporting.run_records import NodeRun
@@ -97,6 +102,40 @@ ALL = (GPU_JOB, CALM, LOUD)
 def node(machine: Machine, tmp_path: Path) -> Node:
     machine.run({1: {0: 20 * GB}, **WANTS})
     return Node(machine, tmp_path)
+
+
+def test_the_nodes_bandwidth_is_told_while_it_is_measured(node: Node) -> None:
+    """185 GB/s of the 150 (of 200) from which CPU jobs are held back; later 30."""
+    resource_controller = node.resource_controller()
+    assert resource_controller.bandwidth() is None
+    node.turn(resource_controller, ALL)
+    assert resource_controller.bandwidth() is None, "two readings make a rate"
+    node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert (told.used_gb_s, told.contended_gb_s, told.free_gb_s) == (pytest.approx(185.0), 150.0, 0.0)
+    node.machine.run(QUIET)
+    for _ in range(MEAN_OVER):
+        node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert told.free_gb_s == pytest.approx(120.0)
+    node.turn(resource_controller, (CALM,))
+    assert resource_controller.bandwidth() is None, "without GPU jobs nothing is measured"
+
+
+def test_a_bandwidth_that_nobody_knows_is_not_told(node: Node) -> None:
+    resource_controller = node.resource_controller(node_bandwidth_gb=0.0)
+    node.machine.run(QUIET)
+    for _ in range(3):
+        node.turn(resource_controller, ALL)
+    assert resource_controller.bandwidth() is None, "30 GB/s at most were seen"
+    node.machine.run({1: {0: 20 * GB}, **WANTS})
+    for _ in range(2):
+        node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert told.contended_gb_s == pytest.approx(0.75 * 185.0, rel=0.02)
 
 
 def test_throttled_within_two_samples_released_below_and_all_groups_gone(node: Node) -> None:

@@ -20,7 +20,7 @@ from slurm_soda.daemon.metrics.catalog import NODES, PROCESS, SITE
 from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, GpuFigures, JobFigures
 from slurm_soda.daemon.metrics.cycle_meter import CycleFigures
 from slurm_soda.policies.expected_starts.calibration import IntervalScore
-from slurm_soda.wire.node_use import COUNTS, GpuUse, NodeUse
+from slurm_soda.wire.node_use import COUNTS, GpuLoad, NodeUse
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.metrics.conftest import Served
 
@@ -73,7 +73,7 @@ def site(serve: Callable[..., Served]) -> Served:
     for partition in jobs_in:
         site.metered.meter._wait_times.labels(partition).observe(100.0)
     site.metered.meter._durations.observe(0.4)
-    use = NodeUse((GpuUse(0, 0.5, 1024.0),), dict.fromkeys(COUNTS, 1), 1.5, 40_000_000)
+    use = NodeUse((GpuLoad(0, 0.5, 1024.0),), dict.fromkeys(COUNTS, 1), 1.5, 40_000_000)
     site.metered.report(NodeReport("n1", "a", 1, 1.0, faults=("NVML",), use=(use,)))
     return site
 
