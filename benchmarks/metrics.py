@@ -34,7 +34,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
-from slurm_soda.wire.node_use import COUNTS, GpuUse, NodeUse
+from slurm_soda.wire.node_use import COUNTS, HeldGpu, NodeUse
 from slurm_soda.wire.records import NodeReport
 
 NOW_S = 1_800_000_000.0
@@ -58,7 +58,7 @@ class Site:
 
     def report(self, node: int) -> NodeReport:
         """What an agent says of a node whose GPUs are all held."""
-        gpus = tuple(GpuUse(index, 0.5, 40_000.0) for index in range(self.gpus))
+        gpus = tuple(HeldGpu(index, 0.5, 40_000.0) for index in range(self.gpus))
         use = NodeUse(gpus, dict.fromkeys(COUNTS, 1), 12.5, 40_000_000)
         return NodeReport(f"n{node}", "a", 1, NOW_S, gpu_count=self.gpus, use=(use,))
 
