@@ -26,11 +26,11 @@ from slurm_soda.daemon.store.store_file import log_files
 from slurm_soda.wire.services.instance_file import STATES
 from slurm_soda.wire.services.service_profile import DEVICES
 
-Values = Mapping[str, float] | Mapping[tuple[str, ...], float] | float
+Values = Mapping[str, float] | Mapping[tuple[str, str], float] | float
 """One value, or a value for each label, or for each set of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SiteCollector(Collector):
     """Makes the gauges, and counters that are kept elsewhere. One section that fails takes no other with it."""
 
