@@ -28,7 +28,8 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
         "at_s": round(now_s, 3),
         "gpus": slurm_env.read_gpu_indices(environ),
         "cpus_per_node": slurm_env.read_whole_text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
-        "node_names": slurm_env.read_whole_text(environ, "SLURM_JOB_NODELIST", 8192),
+        "node_names": slurm_env.read_whole_text(environ, "SLURM_JOB_NODELIST", 8192)
+        or slurm_env.read_whole_text(environ, "SLURM_NODELIST", 8192),  # before Slurm 23.02
         "nodes": slurm_env.read_integer(environ, "SLURM_JOB_NUM_NODES", highest=1_000_000),
         "env": slurm_env.read_hints(environ),
     }

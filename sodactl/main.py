@@ -73,9 +73,13 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
     },
     "Simulation and test clusters": {
-        "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
-        "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
-        "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site."),
+        "simulate": LazyCommand(
+            f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster.", "simulator"
+        ),
+        "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs.", "simulator"),
+        "whatif": LazyCommand(
+            f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site.", "simulator"
+        ),
         "demo": LazyCommand(
             f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda.", "demo"
         ),
