@@ -119,11 +119,8 @@ class GpuUseSums:
         spans, count, sum_s = self.spans, self.idle_spans, self.idle_spans_s
         present_s = self.at_s - self.idle_from_s if self.idle_from_s >= 0 else 0.0
         if present_s > IDLE_SPAN_S:
-            spans, count, sum_s = (
-                _longest([*spans, IdleSpan(self.idle_from_s, present_s)]),
-                count + 1,
-                sum_s + present_s,
-            )
+            spans = _longest([*spans, IdleSpan(self.idle_from_s, present_s)])
+            count, sum_s = count + 1, sum_s + present_s
         return GpuUse(
             index=index,
             readings=self.readings,
