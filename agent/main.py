@@ -49,6 +49,8 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
     spool = Spool(config.spool)
     spool.clear_leftovers()
     faults, gpus, core_messages, mps = RecentFaults(), Gpus(), CoreMessages(), MpsNews()
+    controllers = _controllers(config, gpus, core_messages) if keeps else ()
+    measures = (one.bandwidth for one in controllers if isinstance(one, MemoryBandwidthController))
     parts = AgentDependencies(
         clock=time.time,
         steady=time.monotonic,
@@ -62,10 +64,11 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        resource_controllers=(*_controllers(config, gpus, core_messages), MpsWatch(gpus, mps)) if keeps else (),
+        resource_controllers=(*controllers, MpsWatch(gpus, mps)) if keeps else (),
         core_messages=core_messages,
         mps=mps,
         walls=HookWalls().read,
+        bandwidth=next(measures, lambda: None),
     )
     return Agent(config, parts)
 

@@ -43,6 +43,7 @@ from slurm_soda.daemon.cycle.slurm_access import (
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
+from slurm_soda.daemon.metrics.site_metrics import begin_metrics
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store, store_path
 from slurm_soda.daemon.store.preparation import prepare_store
@@ -281,12 +282,22 @@ class _Site:
         store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
-        cycles.problems = writer.problems
+        metrics = begin_metrics(context, lambda: cycles.settings)
+        writer = ReportWriter(
+            store,
+            clock,
+            on_close=waker.call,
+            gangs=searches,
+            guests=context.guests,
+            bandwidths=context.bandwidths,
+            on_report=metrics.on_report,
+        )
+        cycles.problems, cycles.on_cycle = lambda: (*writer.problems(), *metrics.problems), metrics.on_cycle
         context.services.wake = waker.call
         server = make_api_server(
-            store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services
-        )
+            store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services,
+            metrics=metrics.endpoint,
+        )  # fmt: skip
         shares = ShareSchedule(
             context,
             make_partition_client(cycles.settings.slurm, lease.keep),

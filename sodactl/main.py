@@ -30,6 +30,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda running, and what is it doing?"),
         "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Waiting and running jobs, with hints and verdicts."),
         "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or what happened to it."),
+        "report": LazyCommand(
+            f"{_HERE}.live.report:report", "What a job used of what it held, and what would be better."
+        ),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."

@@ -24,9 +24,10 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.job_report_routes import JobReportRoutes
 from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
 from slurm_soda.daemon.api.view_json import encode_view
-from slurm_soda.daemon.api.viewers import Viewer, ViewerRights
+from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer, ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
@@ -58,8 +59,6 @@ MAX_KEPT_STATUSES = 16
 """Answers on the status that are kept: 160 kB each at 2000 nodes."""
 MAX_KEPT_JOB_LISTS = 2
 """Lists of all jobs: for operators, and for users where PrivateData names other things than jobs."""
-PRIVATE_WITH_FITS = frozenset({"jobs", "usage", "users"})
-"""Words of PrivateData with which users see the cores of their own jobs only."""
 MAX_KEPT_FITS = 8
 """Lists of cores that are kept; each may have :data:`MAX_FITS` jobs, 2 MB."""
 
@@ -130,6 +129,7 @@ class ViewRoutes:
         private.get("/jobs/{job_id}")(self.job)
         private.get("/fit")(self.fit)
         private.get("/pair")(self.pair)
+        private.include_router(JobReportRoutes(self._answer, self._clock).routes())
         router.include_router(private)
         return router
 
@@ -198,7 +198,7 @@ class ViewRoutes:
         jobs at most.
         """
         viewer, filters = _viewer(request), CpuFitFilters(job_id, user, category, model, since_s)
-        if viewer.private & PRIVATE_WITH_FITS:
+        if viewer.private & PRIVATE_WITH_USE:
             if user not in (None, viewer.user):
                 raise HTTPException(403, f"Slurm's PrivateData shows {viewer.user} no jobs of other users")
             filters = replace(filters, user=viewer.user)

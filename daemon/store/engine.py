@@ -42,7 +42,7 @@ from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
 from slurm_soda.daemon.store.store_guard import StoreGuard
 from slurm_soda.slurm_ext.errors import SodaError
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0006"
 """Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"

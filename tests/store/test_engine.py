@@ -136,7 +136,7 @@ def test_a_read_throws_changes_away(store: Store) -> None:
         assert session.get(AdminSetting, "mode") is None
 
 
-@pytest.mark.parametrize("version", ["0005", "0006", "9999", "of somebody else"])
+@pytest.mark.parametrize("version", ["0006", "0007", "9999", "of somebody else"])
 def test_a_store_of_a_newer_or_unknown_version_gives_one_clear_error(store_url: str, version: str) -> None:
     opened = open_store(store_url)
     with opened.engine.begin() as connection:
@@ -154,7 +154,7 @@ _NEXT_REVISION = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0005", "0004"
+revision, down_revision = "0007", "0006"
 
 
 def upgrade():
@@ -169,10 +169,10 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     def upgrade_program() -> str:
         migrations = tmp_path / "migrations"
         shutil.copytree(MIGRATIONS, migrations)
-        (migrations / "versions" / "r0005_next.py").write_text(_NEXT_REVISION)
+        (migrations / "versions" / "r0007_next.py").write_text(_NEXT_REVISION)
         monkeypatch.setattr(store_engine, "MIGRATIONS", migrations)
-        monkeypatch.setattr(store_engine, "SCHEMA_VERSION", "0005")
-        return "0005"
+        monkeypatch.setattr(store_engine, "SCHEMA_VERSION", "0007")
+        return "0007"
 
     return upgrade_program
 
@@ -193,9 +193,9 @@ def test_an_older_store_is_upgraded_and_keeps_its_rows(store_url: str, next_vers
 def test_a_reader_refuses_an_older_store_and_leaves_it(store_url: str, next_version: Callable[[], str]) -> None:
     opened = open_store(store_url)
     next_version()
-    with pytest.raises(StoreVersionError, match="is at version '0004', not yet '0005'; restart sodad"):
+    with pytest.raises(StoreVersionError, match="is at version '0006', not yet '0007'; restart sodad"):
         open_store(store_url, migrate=False)
-    assert version_of(opened.engine) == "0004"
+    assert version_of(opened.engine) == "0006"
     opened.close()
 
 
