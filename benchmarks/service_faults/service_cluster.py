@@ -19,7 +19,7 @@ from benchmarks.service_faults.service_watch import SeenInstance, ServiceWatch
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import CONTROLLER, LABEL, ClusterError
 from slurm_soda.demo import cluster_runs
-from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router
+from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router, stop_sodad
 from slurm_soda.slurm_ext.errors import SodaError
 
 NodeFault = Literal["hangs", "lost"]
@@ -81,8 +81,7 @@ class ServiceCluster:
         self.cluster.wait_until(
             lambda: not self.cluster.exec("root", ("squeue", "-h")).stdout.strip(), "no job is left", READY_WITHIN_S
         )
-        if self.cluster.alive("sodad"):
-            self.cluster.stop_daemon()
+        stop_sodad(self.cluster)
         self.cluster.exec("root", ("sh", "-c", "rm -rf /var/lib/slurm-soda/soda.db* " + FOLDER)).check()
 
     def start(self) -> None:
@@ -111,7 +110,12 @@ class ServiceCluster:
     def fail_node(self, node: str, fault: NodeFault) -> None:
         """A node that hangs: its kernel answers, no process does. A node that is lost: nothing of it is there any more."""
         container = self._container(node)
-        container.pause() if fault == "hangs" else container.kill()
+        if fault == "hangs":
+            container.pause()
+        else:
+            # Its end closes no connection: a node without power does not either.
+            self.cluster.exec("root", ("ip", "link", "set", "eth0", "down"), node=node).check()
+            container.kill()
 
     def revive_node(self, node: str, fault: NodeFault) -> None:
         """It goes on, or is started again; gives it back to Slurm."""
