@@ -19,7 +19,8 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
     return {
         "kind": "open",
         "job_id": slurm_env.read_integer(environ, "SLURM_JOB_ID"),
-        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME"),
+        # Before Slurm 23.02 nobody tells the start; the epilog then closes the job's only open run.
+        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME") or int(now_s),
         "restart": slurm_env.read_integer(environ, "SLURM_JOB_RESTART_COUNT"),
         "node": slurm_env.read_text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
         "uid": slurm_env.read_integer(environ, "SLURM_JOB_UID"),

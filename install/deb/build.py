@@ -55,7 +55,8 @@ def _build(work: Path, out: Path, environ: Mapping[str, str], wanted: set[str]) 
     epoch_s = int(environ.get("SOURCE_DATE_EPOCH") or (TOP / "pyproject.toml").stat().st_mtime)
     sources = Sources(TOP, work, epoch_s, environ)
     parts = PythonParts(sources.packages(_locks(wanted, environ)), sources.wheel(out))
-    sources.sdist(out)
+    if not environ.get("ONLY"):
+        sources.sdist(out)
     root = work / "root"
     others = OtherFiles(TOP, root, work, environ)
     files: Files = {}

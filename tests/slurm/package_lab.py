@@ -19,7 +19,7 @@ from slurm_soda.containers.cluster_spec import LABEL
 from slurm_soda.containers.container_commands import ContainerCommandResult, run_in_container
 from slurm_soda.containers.docker_engine import connect_docker
 from slurm_soda.containers.docker_resources import remove_cluster
-from slurm_soda.containers.images import ImageFiles, ensure_images, slurm_layer, sources
+from slurm_soda.containers.images import ImageFiles, ensure_dependencies_image, ensure_images, slurm_layer, sources
 from slurm_soda.containers.slurm_releases import find_release
 
 TOP = Path(__file__).parents[2]
@@ -42,12 +42,12 @@ class Box:
     client: docker.DockerClient
     name: str
 
-    def run(self, script: str, timeout_s: float = 300, **environment: str) -> ContainerCommandResult:
+    def run(self, script: str, timeout_s: float = 600, **environment: str) -> ContainerCommandResult:
         """A script for sh, as root."""
         argv = ("sh", "-euc", script)
         return run_in_container(self.client, self.name, argv, timeout_s=timeout_s, environment=environment)
 
-    def said(self, script: str, timeout_s: float = 300) -> str:
+    def said(self, script: str, timeout_s: float = 600) -> str:
         """What a script says that ends well."""
         return self.run(script, timeout_s).check().stdout
 
@@ -101,17 +101,18 @@ class PackageLab:
 
     @contextmanager
     def box(self, kind: str) -> Iterator[Box]:
-        """A container with Debian alone (``base``), with Slurm (``slurm``), or with slurm-soda by make install too."""
+        """A container with Slurm (``slurm``), with what packages are built of too (``build``), or with slurm-soda by make
+        install (``product``).
+        """
         release = find_release(self.slurm)
-        base = ensure_base(self.client, print, release)
-        images = {
-            "base": lambda: base,
-            "slurm": lambda: slurm_layer(release, base).tag,
-            "product": lambda: ensure_images(self.client, print, release),
-        }
-        ensure_images(self.client, print, release)  # makes those below it too
+        if kind == "product":
+            image = ensure_images(self.client, print, release)
+        else:
+            image = ensure_dependencies_image(self.client, print, release)
+        if kind == "slurm":
+            image = slurm_layer(release, ensure_base(self.client, print, release)).tag
         made = self.client.containers.run(
-            images[kind](),
+            image,
             ["sleep", "infinity"],
             detach=True,
             init=True,
@@ -130,10 +131,10 @@ class PackageLab:
         for path in [*TOP.glob("docs/**/*.md"), *TOP.glob("requirements*.lock"), TOP / "CHANGELOG.md"]:
             files[str(path.relative_to(TOP))] = (path.read_bytes(), 0o644)
         files |= {path: (content, 0o644) for path, content in (changes or {}).items()}
-        with self.box("product") as box:
+        with self.box("build") as box:
             box.said("mkdir /tmp/source")
             box.put(files, "/tmp/source")
-            box.said(f"{MAKE} {words}", timeout_s=500)
+            box.said(f"{MAKE} {words}", timeout_s=1500)
             return box.take("/tmp/source/build/packages")
 
 

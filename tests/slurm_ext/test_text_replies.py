@@ -18,6 +18,7 @@ from slurm_soda.slurm_ext.read.job_request import JobRequest
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.sacct import SACCT_FIELDS, parse_accounting
 from slurm_soda.slurm_ext.read.scontrol_text import parse_allocations_from_text, parse_request_from_text
+from slurm_soda.slurm_ext.read.squeue_jobs import _exit_code
 
 REPLIES = Path(__file__).parent / "text_replies" / "22.05.8"
 FRAMING = ReplyFraming("RecordedReply")
@@ -175,3 +176,10 @@ def test_an_id_that_slurm_gave_out_twice_is_the_newer_job() -> None:
     said = accounted((100, 110, 200, "COMPLETED"), (900, 910, 950, "REQUEUED"), (951, 960, 990, "FAILED"))
     job = parse_accounting(said, FRAMING, fields=OLD_FIELDS)[7]
     assert ([run.restart for run in job.runs], job.submit_s) == ([0, 1], 900)
+
+
+@pytest.mark.parametrize(
+    ("shown", "meant"), [("768", "3:0"), ("9", "0:9"), ("0", "0:0"), ("3:0", "3:0"), ("", ""), ("١", "١")]
+)
+def test_an_exit_code_that_is_a_wait_status(shown: str, meant: str) -> None:
+    assert _exit_code(shown) == meant
