@@ -205,7 +205,9 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
         assert re.sub("fifo", "soda", before.splitlines()[1]) == after.splitlines()[1]
         assert box.said("grep -c '^log_level' /etc/slurm-soda/soda.toml") == "1\n"
         assert len(box.said("ls /var/lib/slurm-soda/*.backup").split()) == 2
-        box.said(f"{APT} remove 'slurm-soda-*'")
+        refused = box.run(f"{APT} remove 'slurm-soda-*' 2>&1")
+        assert "slurmctld does not answer, and changes of jobs may be in force" in refused.stdout
+        box.said(f"SLURM_SODA_FORCE=1 {APT} remove 'slurm-soda-*'")
         assert "soda.db" in box.said("ls /var/lib/slurm-soda").split()
         box.said(f"{APT} purge 'slurm-soda-*'")
         assert box.run("ls -d /var/lib/slurm-soda").status != 0
