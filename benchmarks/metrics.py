@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import click
@@ -34,7 +34,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
-from slurm_soda.wire.node_use import COUNTS, GpuUse, NodeUse
+from slurm_soda.wire.node_use import COUNTS, HeldGpu, NodeUse
 from slurm_soda.wire.records import NodeReport
 
 NOW_S = 1_800_000_000.0
@@ -58,7 +58,7 @@ class Site:
 
     def report(self, node: int) -> NodeReport:
         """What an agent says of a node whose GPUs are all held."""
-        gpus = tuple(GpuUse(index, 0.5, 40_000.0) for index in range(self.gpus))
+        gpus = tuple(HeldGpu(index, 0.5, 40_000.0) for index in range(self.gpus))
         use = NodeUse(gpus, dict.fromkeys(COUNTS, 1), 12.5, 40_000_000)
         return NodeReport(f"n{node}", "a", 1, NOW_S, gpu_count=self.gpus, use=(use,))
 
@@ -85,7 +85,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Milliseconds are the least of some attempts: whatever else the machine did is no cost of ours."""
+    """Milliseconds are of CPU time, the least of some attempts: what else the machine did is no cost of ours."""
 
     site_series: int
     node_series: int
@@ -134,9 +134,9 @@ def count_series(text: bytes) -> int:
 def _least_ms(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     taken, result = [], None
     for _ in range(repeats):
-        began_s = perf_counter()
+        began_s = process_time()
         result = work()
-        taken.append((perf_counter() - began_s) * 1e3)
+        taken.append((process_time() - began_s) * 1e3)
     return min(taken), result
 
 
@@ -156,7 +156,7 @@ def main(nodes: int, gpus: int, partitions: int, jobs: int, *, as_json: bool) ->
         click.echo(json.dumps({str(count): asdict(one) for count, one in sites.items()}, indent=2))
         return
     table = Table(title=f"{nodes} nodes of {gpus} GPUs, {partitions} partitions")
-    for heading in ("jobs", "path", "series", "kB", "ms", "ms of a cycle"):
+    for heading in ("jobs", "path", "series", "kB", "CPU ms", "CPU ms of a cycle"):
         table.add_column(heading, justify="left" if heading == "path" else "right")
     for count, one in sites.items():
         table.add_row(

@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class GpuLoad:
+class HeldGpu:
     """One GPU that some job holds, as NVML read it last."""
 
     index: int
@@ -33,7 +33,7 @@ class GpuLoad:
     memory_mib: float
 
     @classmethod
-    def from_dict(cls, data: object) -> GpuLoad:
+    def from_dict(cls, data: object) -> HeldGpu:
         """Check and take one that came from outside.
 
         Raises:
@@ -47,7 +47,7 @@ class GpuLoad:
 class NodeUse:
     """A node at one instant."""
 
-    gpus: tuple[GpuLoad, ...] = ()
+    gpus: tuple[HeldGpu, ...] = ()
     """Those that jobs hold and that could be read."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """By a name of :data:`COUNTS`."""
@@ -65,7 +65,7 @@ class NodeUse:
         """
         read = RunFields("use of the node", data)
         return cls(
-            gpus=tuple(GpuLoad.from_dict(item) for item in read.objects("gpus", MAX_GPUS)),
+            gpus=tuple(HeldGpu.from_dict(item) for item in read.objects("gpus", MAX_GPUS)),
             counts=read.whole_map("counts", MAX_COUNTS, 0, MAX_COUNT),
             agent_cpu_s=read.number("agent_cpu_s"),
             agent_memory_bytes=read.whole("agent_memory_bytes", 0, MAX_BYTES, 0),

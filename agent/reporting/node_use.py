@@ -10,14 +10,14 @@ from pathlib import Path
 
 from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.sampling.gpus import GpuReading
-from slurm_soda.wire.node_use import MAX_COUNT, GpuLoad, NodeUse
+from slurm_soda.wire.node_use import MAX_COUNT, HeldGpu, NodeUse
 
 _PAGE_BYTES = resource.getpagesize()
 
 
 @dataclass(slots=True)
 class NodeUseReader:
-    """Puts together what one report tells; costs less than a tenth of a millisecond."""
+    """Puts together what one report tells; costs a tenth of a millisecond."""
 
     counts: Callable[[], Iterable[Mapping[str, int]]] = tuple
     """What each controller limits now."""
@@ -38,7 +38,7 @@ class NodeUseReader:
         used = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         return NodeUse(
             gpus=tuple(
-                GpuLoad(index, round(gpu.util_ratio, 4), round(gpu.memory_mib, 1))
+                HeldGpu(index, round(gpu.util_ratio, 4), round(gpu.memory_mib, 1))
                 for index, gpu in sorted(self.gpus.items())
             ),
             counts={name: min(count, MAX_COUNT) for name, count in total.items()},

@@ -119,11 +119,8 @@ class GpuUseSums:
         spans, count, sum_s = self.spans, self.idle_spans, self.idle_spans_s
         present_s = self.at_s - self.idle_from_s if self.idle_from_s >= 0 else 0.0
         if present_s > IDLE_SPAN_S:
-            spans, count, sum_s = (
-                _longest([*spans, IdleSpan(self.idle_from_s, present_s)]),
-                count + 1,
-                sum_s + present_s,
-            )
+            spans = _longest([*spans, IdleSpan(self.idle_from_s, present_s)])
+            count, sum_s = count + 1, sum_s + present_s
         return GpuUse(
             index=index,
             readings=self.readings,
@@ -173,13 +170,14 @@ class GpuUseSums:
             raise RecordError("spooled use of a GPU: points are no hexadecimal digits") from error
         step_s = read.number("step_s", FIRST_STEP_S)
         timeline = Timeline(step_s, points, read.number("point_covered_s"), read.number("point_busy_s"))
-        sums = cls(
-            spans=[IdleSpan.from_dict(item) for item in read.objects("spans", MAX_IDLE_SPANS)],
-            timeline=timeline,
-            **{name: read.number(name) for name in _NUMBERS},
-            **{name: read.number(name, -1.0) for name in _OR_NOT_YET},
-            **{name: read.whole(name, 0, _MAX_COUNT) for name in _COUNTS},  # type: ignore[arg-type]
-        )
+        spans = [IdleSpan.from_dict(item) for item in read.objects("spans", MAX_IDLE_SPANS)]
+        sums = cls(read_s=0.0, spans=spans, timeline=timeline)
+        for name in _NUMBERS:
+            setattr(sums, name, read.number(name))
+        for name in _OR_NOT_YET:
+            setattr(sums, name, read.number(name, -1.0))
+        for name in _COUNTS:
+            setattr(sums, name, read.whole(name, 0, _MAX_COUNT))
         return read.whole("index", 0, 65_535), sums
 
 

@@ -11,7 +11,14 @@ from typing import Any
 from benchmarks.service_faults.served_model import BURST_QPS, HIGH_QPS, LOW_QPS
 from benchmarks.service_faults.service_cluster import READY_WITHIN_S, NodeFault, ServiceCluster
 from benchmarks.service_faults.service_watch import SeenInstance, ServiceSight, least_ready, most_ready
-from benchmarks.service_queries import answered_after_s, in_flight, lost_between, query_figures, recovered_after_s
+from benchmarks.service_queries import (
+    answered_after_s,
+    in_flight,
+    late_after,
+    lost_between,
+    query_figures,
+    recovered_after_s,
+)
 from benchmarks.service_site import SteadyLoad
 from slurm_soda.services.load.load_report import SentQuery
 from slurm_soda.services.percentile import percentile
@@ -72,14 +79,15 @@ class LoadedService:
         """End the load, and add what became of its queries."""
         time.sleep(SETTLE_S)
         queries = self._queries = self.load.end()
-        untils = [*self.events_s[1:], float("inf")]
+        spans = list(zip(self.events_s, [*self.events_s[1:], float("inf")], strict=True))
         target_ms = self.plan.target_ms
         return {
             **figures,
             "in_flight": [in_flight(queries, at_s) for at_s in self.events_s],
-            "lost": [lost_between(queries, at_s, until_s) for at_s, until_s in zip(self.events_s, untils, strict=True)],
+            "lost": [lost_between(queries, at_s, until_s) for at_s, until_s in spans],
             "within_target_after_s": recovered_after_s(queries, self.events_s, target_ms),
             "burst_answered_after_s": [answered_after_s(queries, at_s, BURST_S) for at_s in self.events_s],
+            "late": [late_after(queries, at_s, until_s, target_ms) for at_s, until_s in spans],
             **query_figures(queries, target_ms),
         }
 

@@ -17,9 +17,9 @@ from benchmarks.service_faults import served_model
 from benchmarks.service_faults.served_model import FOLDER, PROFILE_FOLDER, ROUTER_PORT, SERVER, SERVICE, SERVICE_FILE
 from benchmarks.service_faults.service_watch import SeenInstance, ServiceWatch
 from slurm_soda.containers.cluster import ContainerCluster
-from slurm_soda.containers.cluster_spec import CONTROLLER, LABEL
+from slurm_soda.containers.cluster_spec import CONTROLLER, LABEL, ClusterError
 from slurm_soda.demo import cluster_runs
-from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router
+from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router, stop_sodad
 from slurm_soda.slurm_ext.errors import SodaError
 
 NodeFault = Literal["hangs", "lost"]
@@ -27,7 +27,8 @@ NODES, CORES, GPUS = 4, 1, 1
 """A core a node, so that each instance has a node of its own."""
 SLURMD_TIMEOUT_S = 20
 """Slurm takes a node for down after so long; its default is 300."""
-READY_WITHIN_S = 120.0
+READY_WITHIN_S = 300.0
+"""Long, for a machine that others use too."""
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "serving"
 _REVIVE = """
 rm -rf /run/cluster/*.supervised /run/cluster/*.pid
@@ -53,7 +54,8 @@ class ServiceCluster:
         self.watch: ServiceWatch
 
     def prepare(self, target_ms: float) -> None:
-        """Slurm's times, the service's files, and sodad."""
+        """Slurm's times, the service's files, and sodad; on a cluster that was kept, anew."""
+        self._clear()
         for host in self.cluster.spec.hosts:
             edit = f"s/^SlurmdTimeout=.*/SlurmdTimeout={SLURMD_TIMEOUT_S}/"
             self.cluster.exec("root", ("sed", "-i", edit, "/etc/slurm/slurm.conf"), node=host).check()
@@ -68,8 +70,19 @@ class ServiceCluster:
         put_file(self.cluster, f"{PROFILE_FOLDER}/profile.json", profile)
         self.cluster.start_daemon(served_model.DAEMON_TOML)
         self.cluster.wait_until(
-            lambda: cluster_runs.read_status(self.cluster).get("last_cycle") is not None, "sodad has run a cycle"
+            lambda: cluster_runs.read_status(self.cluster).get("last_cycle") is not None,
+            "sodad has run a cycle",
+            READY_WITHIN_S,
         )
+
+    def _clear(self) -> None:
+        """End what an earlier run has left here."""
+        self.cluster.exec("root", ("scancel", f"--user={OWNER}")).check()
+        self.cluster.wait_until(
+            lambda: not self.cluster.exec("root", ("squeue", "-h")).stdout.strip(), "no job is left", READY_WITHIN_S
+        )
+        stop_sodad(self.cluster)
+        self.cluster.exec("root", ("sh", "-c", "rm -rf /var/lib/slurm-soda/soda.db* " + FOLDER)).check()
 
     def start(self) -> None:
         """Submit the arrays, and wait for the first instance."""
@@ -97,7 +110,12 @@ class ServiceCluster:
     def fail_node(self, node: str, fault: NodeFault) -> None:
         """A node that hangs: its kernel answers, no process does. A node that is lost: nothing of it is there any more."""
         container = self._container(node)
-        container.pause() if fault == "hangs" else container.kill()
+        if fault == "hangs":
+            container.pause()
+        else:
+            # Its end closes no connection: a node without power does not either.
+            self.cluster.exec("root", ("ip", "link", "set", "eth0", "down"), node=node).check()
+            container.kill()
 
     def revive_node(self, node: str, fault: NodeFault) -> None:
         """It goes on, or is started again; gives it back to Slurm."""
@@ -140,13 +158,21 @@ class ServiceCluster:
 
 
 @contextmanager
-def service_cluster(name: str, target_ms: float, say: Callable[[str], None]) -> Iterator[ServiceCluster]:
+def service_cluster(
+    name: str, target_ms: float, say: Callable[[str], None], *, keep: bool = False
+) -> Iterator[ServiceCluster]:
     """The cluster, with the service running on it; it goes with the block, containers that were paused too.
+
+    Args:
+        name: of the cluster; one that an earlier run kept is taken.
+        target_ms: of the service.
+        say: takes a line of progress.
+        keep: leave the cluster up.
 
     Raises:
         ClusterError: it does not come up, or the service does not.
     """
-    cluster = ContainerCluster.up(name, nodes=NODES, gpus=GPUS, cpus=CORES, memory_mib=4000, serving=True, progress=say)
+    cluster = _find_or_bring_up(name, say)
     try:
         site = ServiceCluster(cluster, say)
         say("starting sodad, router and service")
@@ -158,7 +184,18 @@ def service_cluster(name: str, target_ms: float, say: Callable[[str], None]) -> 
     finally:
         for container in docker.from_env().containers.list(filters={"status": "paused", "label": f"{LABEL}={name}"}):
             container.unpause()
-        cluster.down()
+        if keep:
+            say(f"the cluster stays up; remove it with: sodactl cluster down --name {name}")
+        else:
+            cluster.down()
+
+
+def _find_or_bring_up(name: str, say: Callable[[str], None]) -> ContainerCluster:
+    with suppress(ClusterError):
+        cluster = ContainerCluster.find(name)
+        say(f"cluster {name} is up already")
+        return cluster
+    return ContainerCluster.up(name, nodes=NODES, gpus=GPUS, cpus=CORES, memory_mib=4000, serving=True, progress=say)
 
 
 def say_problems(site: ServiceCluster, problems: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.api.kept_answers import UserTurns
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.job_reports.build import MAX_LINES, read_job_lines, read_job_report
@@ -25,8 +26,9 @@ ViewAnswer = Callable[[Callable[[Session], object]], Awaitable[Response]]
 class JobReportRoutes:
     """One job's report, and a line for each of a user's newest jobs."""
 
-    def __init__(self, answer: ViewAnswer, clock: Clock) -> None:
-        self._answer, self._clock = answer, clock
+    def __init__(self, answer: ViewAnswer, clock: Clock, turns: UserTurns) -> None:
+        """``turns``: long lists take sodad's time, so a user with many questions waits between them."""
+        self._answer, self._clock, self._turns = answer, clock, turns
 
     def routes(self) -> APIRouter:
         """The routes; who asks must be known to the request already."""
@@ -49,7 +51,8 @@ class JobReportRoutes:
             now_s = self._clock.now_s()
             return read_job_lines(session, now_s, limit, user=of, visible=viewer.jobs_of_visible_use())
 
-        return await self._answer(read_lines)
+        async with self._turns.of(viewer.user):
+            return await self._answer(read_lines)
 
     async def report(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.job_reports.model.JobReport`."""

@@ -3,7 +3,8 @@
 Each request carries a MUNGE credential of its user, who is shown what Slurm's PrivateData allows; without one a request
 learns only that sodad lives. Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs
 serves all who ask within a second or, where it is long, a few, and so does a status all who ask the same; the list of cores
-serves all who ask the same within a cycle. A user with many questions on the status waits between them.
+serves all who ask the same within a cycle. A user with many questions on the status or for lists of reports waits between
+them.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class ViewRoutes:
         private.get("/jobs/{job_id}")(self.job)
         private.get("/fit")(self.fit)
         private.get("/pair")(self.pair)
-        private.include_router(JobReportRoutes(self._answer, self._clock).routes())
+        private.include_router(JobReportRoutes(self._answer, self._clock, self._turns).routes())
         router.include_router(private)
         return router
 

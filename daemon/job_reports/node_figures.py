@@ -53,7 +53,8 @@ def _nodes_of(facts: StoredFacts, run: JobRun) -> list[str]:
         listed = list(expand_hosts(run.node_names)[:MAX_NODES]) if run.node_names else []
     except SlurmError:
         listed = []
-    reported = {row.node for row in (*facts.usage, *facts.gpu_uses) if row.restart == run.restart}
+    reported = {row.node for row in facts.usage if row.restart == run.restart}
+    reported |= {row.node for row in facts.gpu_uses if row.restart == run.restart}
     return [*listed, *sorted(reported.difference(listed))]
 
 

@@ -60,10 +60,9 @@ def advise_memory(report: JobReport) -> str:
     """Memory on its fullest node against what it asked for there."""
     used, asked = report.used.memory_peak_mib, report.used.memory_asked_mib
     if report.job.state == "OUT_OF_MEMORY":
-        limit = "" if asked is None else f" of {format_memory(asked)}"
-        return (
-            f"It ran out of memory; it was last seen with {format_memory(used)}{limit} on a node: ask for more (--mem)."
-        )
+        limit = "" if asked is None else f" of {format_memory(asked)} on a node"
+        seen = "" if used is None else f"; at most {format_memory(used)} were seen"
+        return f"It ran out of memory{limit}{seen}: ask for more (--mem)."
     if not used or asked is None:
         return ""
     part = f"It used up to {format_memory(used)} of {format_memory(asked)} of memory on a node"

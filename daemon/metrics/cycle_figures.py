@@ -16,7 +16,7 @@ from slurm_soda.wire.core_tuning import GuestGpus
 
 
 @dataclass(slots=True)
-class JobFigures:
+class QueueCounts:
     """Jobs of the cluster, or of one partition."""
 
     pending: int = 0
@@ -26,7 +26,7 @@ class JobFigures:
     """Of eligible jobs."""
     gpus_alloc: int = 0
 
-    def add(self, other: JobFigures) -> None:
+    def add(self, other: QueueCounts) -> None:
         """Count these too."""
         self.pending += other.pending
         self.eligible += other.eligible
@@ -36,7 +36,7 @@ class JobFigures:
 
 
 @dataclass(slots=True)
-class GpuFigures:
+class GpuCounts:
     """GPUs of the cluster, of one partition or of one node."""
 
     gpus: int = 0
@@ -46,7 +46,7 @@ class GpuFigures:
     usable: bool = True
     """Of a node."""
 
-    def add(self, other: GpuFigures) -> None:
+    def add(self, other: GpuCounts) -> None:
         """Count these too."""
         self.gpus += other.gpus
         self.alloc += other.alloc
@@ -58,13 +58,13 @@ class GpuFigures:
 class ClusterFigures:
     """All of it; names are fit for labels."""
 
-    jobs: JobFigures = field(default_factory=JobFigures)
-    jobs_in: Mapping[str, JobFigures] = field(default_factory=dict)
+    jobs: QueueCounts = field(default_factory=QueueCounts)
+    jobs_in: Mapping[str, QueueCounts] = field(default_factory=dict)
     """By partition."""
-    gpus: GpuFigures = field(default_factory=GpuFigures)
-    gpus_in: Mapping[str, GpuFigures] = field(default_factory=dict)
+    gpus: GpuCounts = field(default_factory=GpuCounts)
+    gpus_in: Mapping[str, GpuCounts] = field(default_factory=dict)
     """By partition."""
-    gpus_on: Mapping[str, GpuFigures] = field(default_factory=dict)
+    gpus_on: Mapping[str, GpuCounts] = field(default_factory=dict)
     """By node, with all of its GPUs."""
     guests: int = 0
 
@@ -79,27 +79,27 @@ def cluster_figures(
         nodes: as Slurm shows them.
         guests: jobs that run as guests, with their GPUs, by node.
     """
-    total, jobs_in = JobFigures(), defaultdict[str, JobFigures](JobFigures)
+    total, jobs_in = QueueCounts(), defaultdict[str, QueueCounts](QueueCounts)
     for names, figures in _jobs_by_partition(snapshot.jobs, snapshot.partitions):
         total.add(figures)
         for name in names:
             jobs_in[name].add(figures)
-    gpus, gpus_in, gpus_on = GpuFigures(), defaultdict[str, GpuFigures](GpuFigures), dict[str, GpuFigures]()
+    gpus, gpus_in, gpus_on = GpuCounts(), defaultdict[str, GpuCounts](GpuCounts), dict[str, GpuCounts]()
     for node in nodes:
         shared = len({index for guest in guests.get(node.name, ()) for index in guest.gpus})
         idle = max(node.gpus - node.gpus_allocated, 0) if node.usable else 0
-        own = GpuFigures(node.gpus, node.gpus_allocated, idle, shared, node.usable)
+        own = GpuCounts(node.gpus, node.gpus_allocated, idle, shared, node.usable)
         gpus_on[label_text(node.name)] = own
         gpus.add(own)
         for name in {label_text(partition) for partition in node.partitions}:
             gpus_in[name].add(own)
     for name in gpus_in:
-        jobs_in[name].add(JobFigures())  # a partition without jobs has zeros
+        jobs_in[name].add(QueueCounts())  # a partition without jobs has zeros
     ids = {guest.job_id for on_node in guests.values() for guest in on_node}
     return ClusterFigures(total, dict(jobs_in), gpus, dict(gpus_in), gpus_on, len(ids))
 
 
-def _jobs_by_partition(jobs: JobTable, partitions: tuple[str, ...]) -> Iterable[tuple[set[str], JobFigures]]:
+def _jobs_by_partition(jobs: JobTable, partitions: tuple[str, ...]) -> Iterable[tuple[set[str], QueueCounts]]:
     """Figures of each partition or list of partitions that some job names, with the names in it."""
     waits = (jobs.state == JobState.PENDING) | (jobs.state == JobState.BLOCKED)
     eligible, running = jobs.state == JobState.PENDING, jobs.state == JobState.RUNNING
@@ -112,7 +112,7 @@ def _jobs_by_partition(jobs: JobTable, partitions: tuple[str, ...]) -> Iterable[
 
     columns = count(waits), count(eligible), count(running), count(eligible, jobs.gpus), count(holds, jobs.gpus)
     for name, *figures in zip(partitions, *columns, strict=True):
-        yield {label_text(part) for part in name.split(",") if part}, JobFigures(*figures)
+        yield {label_text(part) for part in name.split(",") if part}, QueueCounts(*figures)
 
 
 @dataclass(slots=True)

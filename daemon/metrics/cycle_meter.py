@@ -27,7 +27,7 @@ CYCLE_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0)
 WAIT_BOUNDS_S = (1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0)
 PARTS = ("observe", "decide", "act", "record")
 
-disable_created_metrics()  # a second series for each counter, which says when sodad started
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which says when sodad started
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CycleMeter:
         for part in PARTS:
             self._parts.labels(part).inc(timings_s.get(part, 0.0))
         self._durations.observe(sum(timings_s.get(part, 0.0) for part in PARTS))
-        shares = Counts(share.phase for share in outcome.state.shares.by_guest.values())
+        shares: Counts[str] = Counts(share.phase for share in outcome.state.shares.by_guest.values())
         cluster = cluster_figures(result.snapshot, result.slurm_state.nodes, self._guests.by_node)
         self.figures = replace(
             figures,

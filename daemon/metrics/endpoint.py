@@ -5,6 +5,7 @@ Who reads slowly is bounded as at all addresses of sodad (:mod:`slurm_soda.daemo
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
 
@@ -45,6 +46,6 @@ def bind_metrics(settings: MetricsSettings) -> socket.socket | None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=32)
     except OSError as error:
-        raise SodaError(
-            f"metrics: {settings.listen} cannot be bound ({error.strerror}); change metrics.listen"
-        ) from error
+        # The text of the error names the address once more; of a name that cannot be looked up the number is below 0.
+        because = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise SodaError(f"metrics: {settings.listen} cannot be bound ({because}); change metrics.listen") from error

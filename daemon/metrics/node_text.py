@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from slurm_soda.daemon.metrics.catalog import NODES
-from slurm_soda.daemon.metrics.cycle_figures import GpuFigures
+from slurm_soda.daemon.metrics.cycle_figures import GpuCounts
 from slurm_soda.daemon.metrics.label_text import label_text
 from slurm_soda.daemon.metrics.node_board import AgentSign
 
@@ -23,7 +23,7 @@ _LIMITS = {
 """Values of the label ``by``, and what the agent calls them."""
 
 
-def node_text(nodes: Mapping[str, GpuFigures], signs: Mapping[str, AgentSign], steady_s: float) -> bytes:
+def node_text(nodes: Mapping[str, GpuCounts], signs: Mapping[str, AgentSign], steady_s: float) -> bytes:
     """All series of all nodes.
 
     Args:
@@ -48,7 +48,7 @@ _Series = Iterable[tuple[str, float]]
 """Labels after the node's, and value."""
 
 
-def _series(gpus: GpuFigures, sign: AgentSign | None, steady_s: float) -> Iterator[tuple[str, _Series]]:
+def _series(gpus: GpuCounts, sign: AgentSign | None, steady_s: float) -> Iterator[tuple[str, _Series]]:
     yield "soda_node_gpus", (("", gpus.gpus),)
     yield "soda_node_gpus_alloc", (("", gpus.alloc),)
     yield "soda_node_gpus_shared", (("", gpus.shared),)

@@ -40,6 +40,7 @@ from slurm_soda.daemon.store.services import (
 from slurm_soda.policies.pipeline.actions import DrainInstance, ScaleService
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.services.forecast import MOST_DAYS
+from slurm_soda.policies.services.instance_requests import tasks_that_fit
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -184,6 +185,10 @@ class OpenServices:
                 own = self.tasks.get(ServiceKey(one.owner, one.service), NO_TASKS)
                 found |= {record.job.job_id for record in own.waiting[one.device] if record.standing == "free"}
         return found
+
+    def first_that_fit(self, plan: Plan, snapshot: ClusterSnapshot) -> set[int]:
+        """Those of them for which there is room."""
+        return tasks_that_fit(snapshot, self.first_tasks(plan))
 
     def note_sent(self, step: ServiceStep) -> None:
         """A step is recorded, and about to be sent."""

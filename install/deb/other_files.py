@@ -46,7 +46,9 @@ class OtherFiles:
     environ: Mapping[str, str]
 
     def of_hooks(self) -> Files:
-        """What Slurm runs and loads, with the paths of `make install`; and what asks whether it still does."""
+        """What Slurm runs and loads, with the paths of `make install`; what Prometheus and Grafana take; and what asks
+        whether Slurm still names any of it.
+        """
         files: Files = {}
         for variable, folder, role, mode in (
             ("NODE_HOOKS", "libexec", "agent", 0o755),
@@ -56,6 +58,8 @@ class OtherFiles:
             for source in self.environ[variable].split():
                 self._copy(files, self.top / source, f"{PREFIX}/{folder}/{Path(source).name}", role, mode)
         self._copy(files, self.top / "slurm_ext/lua/job_submit.lua", f"{PREFIX}/share/job_submit.lua", "controller")
+        for source in sorted((self.top / "install" / "monitoring").iterdir()):
+            self._copy(files, source, f"{PREFIX}/share/slurm-soda/{source.name}", "controller")
         for script in ("named_by_slurm.sh", "in_force.sh"):
             self._copy(files, self.top / "install" / script, f"{ENVIRONMENT}/{script}", "common", 0o755)
         program = self._compile("wire", "soda-deliver-event", "BUILD=.")

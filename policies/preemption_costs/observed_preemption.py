@@ -14,7 +14,7 @@ class StoppedRun(NamedTuple):
 
     start_s: float
     end_s: float
-    told_s: float
+    last_s: float
     """When it last told of progress."""
     iterations: float
     """Done by then, over all runs."""
@@ -50,7 +50,7 @@ def measure_preemption(stopped: StoppedRun, after: NextRun, iteration_s: float) 
         after: the next one.
         iteration_s: time of an iteration of the job alone.
     """
-    stop_s, load_s = stopped.end_s - stopped.told_s, after.began_s - after.start_s
+    stop_s, load_s = stopped.end_s - stopped.last_s, after.began_s - after.start_s
     behind_s = (stopped.iterations - after.iterations) * iteration_s
     overhead_s = max(stop_s, 0.0) + load_s + min(behind_s, 0.0)
     lost_s = min(max(behind_s, 0.0), stopped.end_s - stopped.start_s)

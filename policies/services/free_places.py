@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.services.instance_requests import InstanceRequest, profiled_request, shown_requests
+from slurm_soda.policies.services.instance_requests import InstanceRequest, nodes_with, profiled_request, shown_requests
 from slurm_soda.policies.services.instances import ServiceState, own_jobs
 from slurm_soda.policies.services.service import Device, DeviceProfile
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
@@ -83,7 +83,7 @@ class FreePlaces:
         """The least of these is chosen, of requests for several GPU types: profiled, with room, let start already, and least
         used.
         """
-        nodes = self._nodes_with(self.nodes_of(state, Device.GPU), request)
+        nodes = nodes_with(self._snapshot.nodes, self.nodes_of(state, Device.GPU), request)
         no_room = not (nodes & (self.gpus >= request.gpus) & (self.cores >= request.cores)).any()
         unknown = bool(request.gpu_type) and types.isdisjoint(("", request.gpu_type))
         return unknown, no_room, not request.may_start, self._used_part(nodes)
@@ -93,18 +93,9 @@ class FreePlaces:
         whole = int(self._snapshot.nodes.gpus[nodes].sum())
         return 1.0 - float(self.gpus[nodes].sum()) / whole if whole else 1.0
 
-    def _nodes_with(self, flags: BoolColumn, request: InstanceRequest) -> BoolColumn:
-        """Of some nodes those with what a request asks for."""
-        nodes = self._snapshot.nodes
-        if request.gpu_type in nodes.gpu_types:
-            flags = flags & (nodes.gpu_type == nodes.gpu_types.index(request.gpu_type))
-        if 0 <= request.node_set < nodes.node_sets.shape[1]:
-            flags = flags & nodes.node_sets[:, request.node_set]
-        return flags
-
     def nodes_for(self, state: ServiceState, device: Device) -> BoolColumn:
         """Nodes that a task may use: of its partition, its GPU type, and what else it asks for."""
-        return self._nodes_with(self.nodes_of(state, device), self.request(state, device))
+        return nodes_with(self._snapshot.nodes, self.nodes_of(state, device), self.request(state, device))
 
     def slots(self, state: ServiceState, device: Device) -> int:
         """How many more instances fit on a device."""

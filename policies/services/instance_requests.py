@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_soda.policies.services.service import Device, Service
-from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, JobState, JobTable, NodeTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,29 @@ def profiled_request(service: Service, device: Device) -> InstanceRequest:
     profiles = [service.cpu] if device is Device.CPU else list(service.gpu)
     cores = max((one.cores for one in profiles if one is not None), default=1)
     return InstanceRequest(max(cores, 1), 1 if device is Device.GPU else 0)
+
+
+def nodes_with(nodes: NodeTable, flags: BoolColumn, request: InstanceRequest) -> BoolColumn:
+    """Of some nodes those with what a request asks for."""
+    if request.gpu_type in nodes.gpu_types:
+        flags = flags & (nodes.gpu_type == nodes.gpu_types.index(request.gpu_type))
+    if 0 <= request.node_set < nodes.node_sets.shape[1]:
+        flags = flags & nodes.node_sets[:, request.node_set]
+    return flags
+
+
+def tasks_that_fit(snapshot: ClusterSnapshot, job_ids: Iterable[int]) -> set[int]:
+    """Of some waiting tasks those for which a node has free what they ask for, each of them alone."""
+    jobs, nodes, found = snapshot.jobs, snapshot.nodes, set[int]()
+    for job_id in job_ids:
+        row = int(np.searchsorted(jobs.job_id, job_id))
+        if row < len(jobs) and jobs.job_id[row] == job_id:
+            request = _asked(jobs, row, Device.GPU if jobs.gpus[row] else Device.CPU)
+            room = nodes_with(nodes, nodes.usable & nodes.in_partition[:, jobs.partition[row]], request)
+            room = room & (nodes.gpus_free >= request.gpus) & (nodes.cpus_free >= request.cores)
+            if (room & (nodes.memory_free_mib >= request.memory_mib)).any():
+                found.add(job_id)
+    return found
 
 
 def _asked(jobs: JobTable, row: int, device: Device) -> InstanceRequest:

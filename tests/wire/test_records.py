@@ -15,7 +15,7 @@ from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.gpu_use import TIMELINE_POINTS, GpuUse, IdleSpan, RunGpuUse, timeline_ratios
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
-from slurm_soda.wire.node_use import GpuLoad, NodeUse
+from slurm_soda.wire.node_use import HeldGpu, NodeUse
 from slurm_soda.wire.records import (
     MAX_REPORT_BYTES,
     JobClosed,
@@ -57,7 +57,7 @@ GPU_USES = RunGpuUse(7, 0, "n1", 1795214838.25, 1795214900.0, (GPU_USE,))
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
     (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),), (HookSettings(10, True, ("gpu",)),),
-    (NodeWalls("", (12, 15)),), use=(NodeUse((GpuLoad(3, 0.5, 1024.0),), {"mps_daemons": 1}, 12.5, 40_000_000),),
+    (NodeWalls("", (12, 15)),), use=(NodeUse((HeldGpu(3, 0.5, 1024.0),), {"mps_daemons": 1}, 12.5, 40_000_000),),
     gpu_uses=(GPU_USES,),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")

@@ -75,7 +75,7 @@ class OrderedPlaces:
             reclaimable,
             holding,
             price_s=price_s,
-            change_s=self._change_s,
+            own_prices_s=self._prices_s,
             total_gpus=self.total_gpus,
             shared=shared,
         )

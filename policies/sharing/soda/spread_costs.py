@@ -49,13 +49,13 @@ class PackedPlace(NamedTuple):
 class SpreadCosts:
     """Of one decision, as jobs stand when it is made."""
 
-    def __init__(self, placing: PlacementPass, ranked: IntColumn, total_gpus: int, change_s: float) -> None:
-        """``ranked``: rows in the policy's order; ``change_s``: what a preemption costs on each GPU."""
-        self._placing, self._snapshot, self._total_gpus, self._change_s = (
+    def __init__(self, placing: PlacementPass, ranked: IntColumn, total_gpus: int, prices_s: FloatColumn) -> None:
+        """``ranked``: rows in the policy's order; ``prices_s``: by row, what a preemption costs a job on each GPU."""
+        self._placing, self._snapshot, self._total_gpus, self._prices_s = (
             placing,
             placing.snapshot,
             total_gpus,
-            change_s,
+            prices_s,
         )
         nodes = self._snapshot.nodes
         self._whole = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
@@ -100,7 +100,7 @@ class SpreadCosts:
             return 0.0
         later_s = (slowdown - 1.0) * work_s
         if place is not None and not self._wait_behind.get(row, 0) and self._snapshot.jobs.preemptible[row]:
-            later_s = min(later_s, place.wait_s * (1.0 - 1.0 / slowdown) + self._change_s)
+            later_s = min(later_s, place.wait_s * (1.0 - 1.0 / slowdown) + float(self._prices_s[row]))
         return self.weigh(row, later_s)
 
     def wait_packed(self, row: int, place: PackedPlace) -> float:

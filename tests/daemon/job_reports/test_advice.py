@@ -147,7 +147,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     ),
     "out of memory": (
         {"job": job(state="OUT_OF_MEMORY")},
-        {"memory": "It ran out of memory; it was last seen with 40 GiB of 64 GiB on a node: ask for more (--mem)."},
+        {"memory": "It ran out of memory of 64 GiB on a node; at most 40 GiB were seen: ask for more (--mem)."},
     ),
     "memory that nobody asked for": ({"job": job(memory_mib=None), "usage": [usage(memory_peak_mib=5000.0)]}, {}),
     "a time limit of days": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -28,8 +29,16 @@ from tests.wire.fake_munged import FakeMunged
 class Served:
     metered: Metered
     server: ApiServer
-    port: int
-    routes: MetricsRoutes
+    listening: socket.socket
+
+    @property
+    def port(self) -> int:
+        return int(self.listening.getsockname()[1])
+
+    @property
+    def held(self) -> int:
+        """Connections at the address of the metrics."""
+        return len(self.server._servers[-1].server_state.connections)
 
     @property
     def target(self) -> str:
@@ -61,6 +70,6 @@ def serve(fresh_store: Path) -> Iterator[Callable[..., Served]]:
                 )
             )
             server.start()
-            return Served(metered, server, endpoint.port, routes)
+            return Served(metered, server, endpoint.socket)
 
         yield start

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, JobFigures, StartedWaits, cluster_figures
+from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, QueueCounts, StartedWaits, cluster_figures
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.read.snapshot import build_snapshot
@@ -33,10 +33,10 @@ def test_jobs_count_in_the_partitions_that_they_name() -> None:
         record(3, partition="long", gpus=1, reason="JobHeldUser"),
         record(4, "COMPLETED", partition="main", gpus=4),
     )
-    assert found.jobs == JobFigures(pending=2, eligible=1, running=1, gpus_pending=2, gpus_alloc=3)
+    assert found.jobs == QueueCounts(pending=2, eligible=1, running=1, gpus_pending=2, gpus_alloc=3)
     assert found.jobs_in == {
-        "main": JobFigures(pending=1, eligible=1, running=1, gpus_pending=2, gpus_alloc=3),
-        "long": JobFigures(pending=2, eligible=1, gpus_pending=2),
+        "main": QueueCounts(pending=1, eligible=1, running=1, gpus_pending=2, gpus_alloc=3),
+        "long": QueueCounts(pending=2, eligible=1, gpus_pending=2),
     }
 
 
@@ -50,7 +50,7 @@ def test_gpus_are_held_idle_shared_or_of_no_use() -> None:
         ("n1", True, 1),
         ("n2", False, 0),
     ]
-    assert found.jobs_in == {"main": JobFigures(), "long": JobFigures()}, "partitions without jobs have zeros"
+    assert found.jobs_in == {"main": QueueCounts(), "long": QueueCounts()}, "partitions without jobs have zeros"
 
 
 @given(

@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 from slurm_soda.daemon.metrics.catalog import NODES, PROCESS, SITE
-from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, GpuFigures, JobFigures
+from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, GpuCounts, QueueCounts
 from slurm_soda.daemon.metrics.cycle_meter import CycleFigures
 from slurm_soda.policies.expected_starts.calibration import IntervalScore
-from slurm_soda.wire.node_use import COUNTS, GpuLoad, NodeUse
+from slurm_soda.wire.node_use import COUNTS, HeldGpu, NodeUse
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.metrics.conftest import Served
 
@@ -63,17 +63,17 @@ def expressions() -> list[str]:
 def site(serve: Callable[..., Served]) -> Served:
     """With something of everything."""
     site = serve()
-    figures, gpus = GpuFigures(4, 2, 1, 1), {"n1": GpuFigures(4, 2, 1, 1), ODD: GpuFigures(1)}
-    jobs_in = {"main": JobFigures(3, 2, 1, 4, 2), ODD: JobFigures()}
+    figures, gpus = GpuCounts(4, 2, 1, 1), {"n1": GpuCounts(4, 2, 1, 1), ODD: GpuCounts(1)}
+    jobs_in = {"main": QueueCounts(3, 2, 1, 4, 2), ODD: QueueCounts()}
     site.metered.meter.figures = CycleFigures(
         mode="enforce", policy="soda", last_s=time.time(), success_s=time.time(), interval_s=10.0, silent_after_s=30.0,
         shares={"started": 1}, start_score=IntervalScore(500, 0.8, 0.1, 0.1),
-        cluster=ClusterFigures(JobFigures(3, 2, 1, 4, 2), jobs_in, figures, {"main": figures, ODD: figures}, gpus, 1),
+        cluster=ClusterFigures(QueueCounts(3, 2, 1, 4, 2), jobs_in, figures, {"main": figures, ODD: figures}, gpus, 1),
     )  # fmt: skip
     for partition in jobs_in:
         site.metered.meter._wait_times.labels(partition).observe(100.0)
     site.metered.meter._durations.observe(0.4)
-    use = NodeUse((GpuLoad(0, 0.5, 1024.0),), dict.fromkeys(COUNTS, 1), 1.5, 40_000_000)
+    use = NodeUse((HeldGpu(0, 0.5, 1024.0),), dict.fromkeys(COUNTS, 1), 1.5, 40_000_000)
     site.metered.report(NodeReport("n1", "a", 1, 1.0, faults=("NVML",), use=(use,)))
     return site
 

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.metrics.catalog import NODES
-from slurm_soda.daemon.metrics.cycle_figures import GpuFigures
+from slurm_soda.daemon.metrics.cycle_figures import GpuCounts
 from slurm_soda.daemon.metrics.label_text import label_text
 from slurm_soda.daemon.metrics.node_board import AgentSign, NodeBoard
 from slurm_soda.daemon.metrics.node_text import node_text
 from slurm_soda.wire.mps import MpsJob
-from slurm_soda.wire.node_use import COUNTS, GpuLoad, NodeUse
+from slurm_soda.wire.node_use import COUNTS, HeldGpu, NodeUse
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.metrics.metered import names, parsed, series
 
 USE = NodeUse(
-    (GpuLoad(0, 0.5, 1024.0), GpuLoad(3, 1.0, 0.5)), {name: at for at, name in enumerate(COUNTS, 1)}, 12.5, 40_000_000
+    (HeldGpu(0, 0.5, 1024.0), HeldGpu(3, 1.0, 0.5)), {name: at for at, name in enumerate(COUNTS, 1)}, 12.5, 40_000_000
 )
 REPORT = NodeReport("n1", "a", 1, 100.0, gpu_count=4, faults=("NVML",), mps_jobs=(MpsJob(7, "0", (0,)),), use=(USE,))
-GPUS = GpuFigures(4, 3, 1, 1)
+GPUS = GpuCounts(4, 3, 1, 1)
 
 
 def sign(report: NodeReport = REPORT) -> AgentSign:
@@ -82,7 +82,7 @@ def test_an_older_agent_tells_less_and_a_newer_one_more() -> None:
 
 
 def test_no_more_gpus_than_slurm_has_whatever_an_agent_says() -> None:
-    many = replace(USE, gpus=tuple(GpuLoad(index % 200, 0.1, 1.0) for index in range(256)))
+    many = replace(USE, gpus=tuple(HeldGpu(index % 200, 0.1, 1.0) for index in range(256)))
     shown = series(node_text({"n1": GPUS}, {"n1": sign(replace(REPORT, use=(many,)))}, 100.0))
     assert sum(key[0] == "soda_node_gpu_util_ratio" for key in shown) == 4
 

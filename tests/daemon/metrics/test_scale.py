@@ -24,7 +24,7 @@ def constant(store: Store) -> int:
     return measure(Site(1, 1, 1, 10), store, 1).site_series - BY_PARTITION - OF_A_WAIT
 
 
-@pytest.mark.parametrize("site", [Site(20, 4, 3, 100), Site(7, 8, 20, 400)], ids=["nodes", "partitions"])
+@pytest.mark.parametrize("site", [Site(20, 4, 3, 100), Site(20, 8, 20, 400)], ids=["nodes", "partitions"])
 def test_series_of_a_small_site(store: Store, site: Site) -> None:
     of_site = constant(store)
     assert of_site < 130 - len(PROCESS)

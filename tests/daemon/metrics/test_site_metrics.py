@@ -80,6 +80,7 @@ def test_reports_of_agents_reach_the_figures(slurm: FakeSlurm, daemon: Start) ->
     assert shown["soda_agent_last_report_timestamp_seconds", "node=n1"] == pytest.approx(clock.now_s(), abs=0.001)
 
 
+@pytest.mark.thorough
 def test_a_sodad_shows_its_failing_cycles(fresh_store: Path) -> None:
     """A real process, on a machine without Slurm."""
     port, folder = free_port(), fresh_store

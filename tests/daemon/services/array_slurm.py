@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
 
 ARRAY_LIMIT, ACCOUNT_LIMIT = "JobArrayTaskLimit", "AssocGrpCpuLimit"
@@ -53,8 +54,11 @@ class ArraySlurm(FakeSlurm):
             made.append(job)
         return made
 
+    def _all_tasks(self) -> list[FakeTask]:
+        return [job for job in self.all.values() if isinstance(job, FakeTask)]
+
     def tasks(self, array: int) -> list[FakeTask]:
-        return [job for job in self.all.values() if isinstance(job, FakeTask) and job.array == array]
+        return [job for job in self._all_tasks() if job.array == array]
 
     def running(self, array: int) -> list[int]:
         return [job.task for job in self.tasks(array) if job.state == "RUNNING"]
@@ -138,6 +142,12 @@ class ArraySlurm(FakeSlurm):
                     job.eligible_s = float(ahead[1]) if ahead else self.clock.now_s()
                     job.reason = "BeginTime" if ahead else "None"
         return said
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        """By the ids that are shown."""
+        shown = {job.job_id: self._shown_id(job) if job.apart else job.array for job in self._all_tasks()}
+        found = super().waiting_jobs()
+        return {shown.get(one, one): replace(told, job_id=shown.get(one, one)) for one, told in found.items()}
 
     def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
         """Of an array without a rest Slurm tells none."""

@@ -231,7 +231,7 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
 def test_after_a_job_gave_way_in_vain_none_does_for_a_while(fresh_store: Path) -> None:
     """The task does not start, for a reason that Slurm does not tell; nobody else takes its place."""
     slurm = cluster(gpus=1)
-    slurm.submit(1, gpus=1, work_s=5000.0, checkpoint="TERM")
+    slurm.submit(1, gpus=1, work_s=5000.0, checkpoint="TERM", user="bob")
     slurm.tick()
     slurm.submit(2, gpus=2, work_s=50.0, checkpoint=None)
     for task in slurm.tasks(GPU):
@@ -240,7 +240,7 @@ def test_after_a_job_gave_way_in_vain_none_does_for_a_while(fresh_store: Path) -
         sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}, preemption={"release_after_s": 5}),
         Router(slurm, load_qps=300.0),
     )
-    live(slurm, daemon, router, 60)
+    live(slurm, daemon, router, 30)
     assert slurm.all[1].restarts == 1
     assert [(row.user, row.gpus) for row in daemon.rows(VainPreemption)] == [("alice", 1)]
 

@@ -16,7 +16,7 @@ from slurm_soda.policies.preemption_costs.observed_preemption import (
     measure_preemption,
 )
 
-STOPPED = StoppedRun(start_s=0.0, end_s=1000.0, told_s=980.0, iterations=500.0)
+STOPPED = StoppedRun(start_s=0.0, end_s=1000.0, last_s=980.0, iterations=500.0)
 
 
 def after(iterations: float, start_s: float = 5000.0, load_s: float = 70.0) -> NextRun:
