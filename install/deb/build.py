@@ -83,7 +83,7 @@ def _build(work: Path, out: Path, environ: Mapping[str, str], wanted: set[str]) 
         role = "spank" if package.role.startswith("spank") else package.role
         paths = sorted(path for path, whose in files.items() if whose == role)
         paths += others.copyright_of(package)
-        words = {"@STORE_REVISION@": build.store_revision, "@SLURM@": slurm or ""}
+        words = {"@STORE_REVISION@": build.store_revision, "@VERSION@": build.version, "@SLURM@": slurm or ""}
         scripts = maintainer_scripts(package, role, words)
         archives.append(make_archive(Contents(package, root, paths, scripts), build, work, out))
         sys.stdout.write(f"{archives[-1]}\n")

@@ -135,7 +135,7 @@ def test_control_files_are_whole(package: DebianPackage) -> None:
 @pytest.mark.parametrize("package", [*PACKAGES, spank_package("24.11")], ids=lambda package: package.role)
 def test_maintainer_scripts_are_sound(package: DebianPackage, tmp_path: Path) -> None:
     role = package.role.partition("-")[0]
-    scripts = maintainer_scripts(package, role, {"@STORE_REVISION@": "0004", "@SLURM@": "24.11"})
+    scripts = maintainer_scripts(package, role, {"@STORE_REVISION@": "0004", "@VERSION@": "2", "@SLURM@": "24.11"})
     assert set(scripts) <= set(SCRIPTS)
     for name, text in scripts.items():
         assert "@" not in re.sub(r"#.*|\"\$@\"", "", text), name
