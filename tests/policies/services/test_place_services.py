@@ -213,6 +213,17 @@ def test_no_one_gives_way_where_it_is_not_due() -> None:
     assert given_way(decided(world(table(ON_GPU, 100.0), leaving))) == [], "a GPU becomes free"
 
 
+def test_a_task_on_cores_goes_first_where_it_gives_a_gpu_back_to_those_that_wait() -> None:
+    low = {"low_since_s": -1e4}
+    on_gpu = table(BOTH, 10.0, instances(Device.GPU, 1), **low)
+    plan = decided(world(on_gpu, busy()))
+    assert (scaled(plan), first(plan), given_way(plan)) == ({"CPU": 1, "GPU": 1}, {"CPU": True, "GPU": False}, [])
+    nobody_waits = decided(world(on_gpu, busy()[:4]))
+    assert (scaled(nobody_waits), first(nobody_waits)) == ({"CPU": 1, "GPU": 1}, {"CPU": False, "GPU": False})
+    not_named = table(BOTH, 10.0, instances(Device.GPU, 1), settings=ServiceSettings(), **low)
+    assert first(decided(world(not_named, busy()))) == {"CPU": False, "GPU": False}
+
+
 def test_without_the_sites_word_no_service_goes_first_and_no_one_gives_way() -> None:
     for on in ("p0", "p0,p1", ""):
         service = replace(ON_GPU, gpu_partition=on)
