@@ -111,19 +111,20 @@ async def _run(config: AgentConfig, *, once: bool) -> None:
     await agent.run(stop)
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may say."""
     parser = argparse.ArgumentParser(
         prog="soda-agent", description="Samples the jobs of this node and reports them to sodad."
     )
     parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
     parser.add_argument("--interval-s", type=float, help="seconds between two samples (overrides the file)")
     parser.add_argument("--once", action="store_true", help="take one sample, send one report and leave")
-    return parser.parse_args(argv)
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the agent; the exit status is returned."""
-    arguments = _arguments(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         config = load_agent_config(arguments.config or CONFIG_FILE, os.environ, required=arguments.config is not None)
         if arguments.interval_s is not None:

@@ -132,6 +132,10 @@ class MemoryBandwidthController:
             self._used.append(rates.node)
         return rates
 
+    def counts(self) -> Mapping[str, int]:
+        """CPU jobs that are throttled, or have fewer cores for their memory traffic."""
+        return {"jobs_with_less_memory_bandwidth": 0 if self._enforcer is None else self._enforcer.limited_jobs}
+
     def _rest(self, enforcer: LimitEnforcer) -> None:
         """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes, at the next try at last."""
         if self._busy or enforcer.holds:

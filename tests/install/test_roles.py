@@ -26,14 +26,14 @@ from slurm_soda.sodactl.main import COMMANDS
 TOP = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MODULES = {"nvidia-ml-py": "pynvml", "scikit-learn": "sklearn"}
+MODULES = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "scikit-learn": "sklearn"}
 """Of distributions whose module has another name."""
 CONTAINER_COMMANDS = ("cluster", "demo")
 ONLY_SODAD = {"alembic"}
 """Within sodactl's reach, and not imported by it: sodad alone makes and upgrades the store."""
 ROOT_NEVER_LOADS = (
     *("alembic", "click", "docker", "fastapi", "httpx", "matplotlib", "numpy", "pip", "psycopg", "pydantic", "rich"),
-    *("setuptools", "sqlalchemy", "uvicorn"),
+    *("prometheus_client", "setuptools", "sqlalchemy", "uvicorn"),
 )
 LOCKS = {
     "agent": "requirements-agent.lock",

@@ -149,10 +149,12 @@ def test_throttled_within_two_samples_released_below_and_all_groups_gone(node: N
         node.turn(resource_controller, ALL)
     assert node.machine.look()[f"soda-{LOUD}"] == {"tasks": [8, 9], "mb": [60, 60], "l3": [0xFFF, 0xFFF]}
     assert node.machine.look()[f"mon_groups/soda-{CALM}"]["tasks"] == [7]
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 1}
     node.machine.run(QUIET)
     for _ in range(6):
         node.turn(resource_controller, ALL)
     assert node.groups() == [f"mon_groups/soda-{CALM}", f"mon_groups/soda-{LOUD}"]
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 0}
     node.turn(resource_controller, (GPU_JOB, CALM))
     assert node.groups() == [f"mon_groups/soda-{CALM}"]
     node.turn(resource_controller, (CALM,))
@@ -251,6 +253,7 @@ def test_without_mba_the_job_keeps_half_its_cores(node: Node) -> None:
     for _ in range(3):
         node.turn(resource_controller, ALL)
     assert node.cores.now == {LOUD: 4}
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 1}
     assert node.faults == ["memory: no memory-bandwidth allocation (MBA): the cores of CPU jobs are halved instead"]
     node.turn(resource_controller, (GPU_JOB, CALM))
     assert node.cores.now == {}
