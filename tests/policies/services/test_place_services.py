@@ -68,6 +68,17 @@ def test_without_room_on_cores_a_gpu_serves() -> None:
     assert scaled(decided(world(table(BOTH, 32.0), nodes=nodes))) == {"CPU": 1, "GPU": 0}
 
 
+def test_those_that_run_on_cores_use_their_reserve_before_a_gpu_serves() -> None:
+    """Two answer 80 queries a second, of which 64 are counted on: between that and 72 they wait for free cores."""
+    nodes, two = NodeTable.uniform(1, 4, cpus=11), instances(Device.CPU, 2)
+    jobs = [running(at, (0, 0), cpus=4, alloc=[(0, 0, 4)]) for at in (1001, 1002)]
+    for load_qps, counts in ((64.0, (2, 0)), (72.0, (3, 0)), (73.0, (2, 1))):
+        plan = decided(world(table(BOTH, load_qps, two), jobs, nodes))
+        assert scaled(plan) == {"CPU": counts[0], "GPU": counts[1]}, load_qps
+    plan = decided(world(table(BOTH, 72.0, two), jobs, NodeTable.uniform(1, 4, cpus=12)))
+    assert scaled(plan) == {"CPU": 3, "GPU": 0}, "as soon as there are some"
+
+
 def test_memory_bandwidth_counts_where_it_is_known() -> None:
     service = replace(BOTH, cpu=replace(CPU, bandwidth_gb_s=10.0))
     for free, cores in (([5.0, 5.0, 5.0, 5.0], 0), ([5.0, 25.0, 5.0, 5.0], 2), ([np.nan] * 4, 2)):
