@@ -1,9 +1,9 @@
 """Debian packages of every role, our wheel and sdist, and an index by which apt takes the folder for a source of packages.
 
-`make packages` runs it, with what it knows in the environment: NODE_HOOKS, CONTROLLER_HOOKS and LUA (files that it
-installs), STORE, TOOLS and PIP_FLAGS as for install/python.sh, PACKAGES_STORE (where install/packages.sh finds packages that
-are there already), REVISION, SOURCE_DATE_EPOCH, SLURM_CFLAGS, ONLY (some roles). It runs by Debian's own Python, and needs
-nothing but the standard library.
+`make packages` runs it, with what it knows in the environment: NODE_HOOKS, CONTROLLER_HOOKS, LUA and SHARED (files that it
+installs), STORE, TOOLS and PIP_FLAGS as for install/python.sh, PACKAGES_STORE (where install/packages.sh finds packages
+that are there already), REVISION, SOURCE_DATE_EPOCH, SLURM_CFLAGS, ONLY (some roles). It runs by Debian's own Python, and
+needs nothing but the standard library.
 """
 
 from __future__ import annotations

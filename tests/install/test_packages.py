@@ -208,6 +208,7 @@ def test_make_names_the_files_that_make_install_installs() -> None:
     shown = subprocess.run(["make", "-n", "-C", TOP, "packages"], capture_output=True, text=True, check=True).stdout
     for variable, names in (("NODE_HOOKS", ("prolog/prolog", "epilog/mps-stop", "prolog/share-walls")),
                             ("CONTROLLER_HOOKS", ("epilog/epilogctld", "daemon/soda-release-lifts")),
+                            ("SHARED", ("slurm_ext/lua/job_submit.lua", "install/monitoring/prometheus.yml")),
                             ("LUA", ("slurm_ext/lua/soda.lua", "slurm_ext/lua/soda_guests.lua"))):  # fmt: skip
         listed = re.search(rf"{variable}='([^']*)'", shown)
         assert listed is not None

@@ -70,7 +70,7 @@ def test_a_node_is_installed_removed_and_purged(lab: PackageLab, node_archives: 
 
 USED = """
 mkdir -p /etc/slurm/plugstack.conf.d
-ln -s /opt/slurm-soda/share/plugstack.conf.d/slurm-soda.conf /etc/slurm/plugstack.conf.d/soda.conf
+ln -s /opt/slurm-soda/share/slurm-soda/plugstack.conf.d/slurm-soda.conf /etc/slurm/plugstack.conf.d/soda.conf
 echo 'include /etc/slurm/plugstack.conf.d/*' >/etc/slurm/plugstack.conf
 printf 'ClusterName=c\\nSlurmctldHost=localhost\\nProlog=/opt/slurm-soda/libexec/prolog\\n' >/etc/slurm/slurm.conf
 """
