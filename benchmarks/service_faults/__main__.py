@@ -44,7 +44,8 @@ def main(
 ) -> None:
     """Hand-overs, kills, bursts and a dead sodad under an open load, on a real Slurm in containers.
 
-    All of it takes some 35 minutes; each scenario some minutes. What must hold is in the table, with what was found.
+    All of it takes half an hour on a machine that does nothing else, each scenario some minutes. What must hold is in the
+    table, with what was found.
 
     \b
     Examples:

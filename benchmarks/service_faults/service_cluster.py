@@ -25,11 +25,12 @@ from slurm_soda.slurm_ext.errors import SodaError
 NodeFault = Literal["hangs", "lost"]
 NODES, CORES, GPUS = 4, 1, 1
 """A core a node, so that each instance has a node of its own."""
-SLURMD_TIMEOUT_S = 20
-"""Slurm takes a node for down after so long; its default is 300."""
+SLURM_TIMES_S = {"SlurmdTimeout": 20, "MessageTimeout": 10}
+"""Slurm takes a silent node for down after so long (its default is 300), and gives up a message (its default)."""
 READY_WITHIN_S = 300.0
 """Long, for a machine that others use too."""
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "serving"
+_FORGET = f"pkill -KILL -u {OWNER}; rm -rf /var/lib/slurm-soda/soda.db* /var/lib/slurm-soda/sodad.lock {FOLDER}"
 _REVIVE = """
 rm -rf /run/cluster/*.supervised /run/cluster/*.pid
 prepare-cgroup >/dev/null
@@ -56,8 +57,8 @@ class ServiceCluster:
     def prepare(self, target_ms: float) -> None:
         """Slurm's times, the service's files, and sodad; on a cluster that was kept, anew."""
         self._clear()
+        edit = "; ".join(f"s/^{name}=.*/{name}={value}/" for name, value in SLURM_TIMES_S.items())
         for host in self.cluster.spec.hosts:
-            edit = f"s/^SlurmdTimeout=.*/SlurmdTimeout={SLURMD_TIMEOUT_S}/"
             self.cluster.exec("root", ("sed", "-i", edit, "/etc/slurm/slurm.conf"), node=host).check()
         self.cluster.exec("root", ("scontrol", "reconfigure")).check()
         self.cluster.exec(OWNER, ("srun", f"--nodes={NODES}", f"--ntasks={NODES}", "true")).check()
@@ -82,7 +83,7 @@ class ServiceCluster:
             lambda: not self.cluster.exec("root", ("squeue", "-h")).stdout.strip(), "no job is left", READY_WITHIN_S
         )
         stop_sodad(self.cluster)
-        self.cluster.exec("root", ("sh", "-c", "rm -rf /var/lib/slurm-soda/soda.db* " + FOLDER)).check()
+        self.cluster.exec("root", ("sh", "-c", _FORGET)).check()
 
     def start(self) -> None:
         """Submit the arrays, and wait for the first instance."""
