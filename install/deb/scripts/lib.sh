@@ -55,6 +55,7 @@ prepare_for_another() {
 # What an upgrade stopped; nothing else, so that what nobody has enabled stays off.
 start_again() {
     rm -f "$running/store"
+    rmdir "$running" 2>/dev/null || true
     with_systemd || return 0
     systemctl daemon-reload || true
     for unit; do
