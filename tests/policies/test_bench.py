@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
 from slurm_soda.policies.snapshot import JobState
+from slurm_soda.policies.spreading.slowdowns import SpreadSlowdowns
 from slurm_soda.sodactl.bench.decide import CLUSTER_MAKERS, bench
+from slurm_soda.sodactl.bench.synthetic_cluster import fragmented_cluster
 from slurm_soda.sodactl.bench.synthetic_sharing import shared_cluster
 from tests.sampling import thorough
 
@@ -28,6 +31,12 @@ def test_made_up_clusters_are_consistent_and_repeatable(cluster: str) -> None:
     assert (held > 0) == (cluster != "idle")
     np.testing.assert_array_equal(jobs.executed_s, again.jobs.executed_s)
     np.testing.assert_array_equal(nodes.gpus_free, again.nodes.gpus_free)
+
+
+def test_places_matter_on_the_fragmented_cluster() -> None:
+    snapshot = fragmented_cluster(300, 20, 7)
+    told, untold = (make_policy("soda").decide(one) for one in (snapshot, replace(snapshot, spread=SpreadSlowdowns())))
+    assert told.places != untold.places
 
 
 def test_jobs_share_on_the_shared_cluster() -> None:
