@@ -72,7 +72,10 @@ def advise_cores(report: JobReport, best_cores: int | None) -> str:
     if needed > LOW_RATIO * cpus or cpus - needed < LEAST_SPARE_CORES:
         return ""
     on = "" if len(judged) == 1 else " a node"
-    return f"It used {used:.1f} of {cpus} cores{on} on average: {needed} would do (--cpus-per-task)."
+    seen = f"It used {used:.1f} of {cpus} cores{on} on average"
+    if needed == best_cores:
+        return f"{seen}, and {needed} were measured to be enough (tasks of a node by --cpus-per-task)."
+    return f"{seen}: {needed} may do, tasks of a node by --cpus-per-task, if it never needs more at once."
 
 
 def _cores_used(node: NodeFigures) -> float:
