@@ -34,7 +34,7 @@ def advise_more_cores(run: RunFigures, best_cores: int | None) -> str:
             measured = f": {best_cores} were measured to be enough" if (best_cores or 0) > node.cpus else ""
             return (
                 f"GPUs were busy for {format_percent(util)} of the time, and {node.cores_used:.1f} of {node.cpus} cores of "
-                f"{node.node}: ask for more cores (--cpus-per-task){measured}."
+                f"{node.node} on average: ask for more cores (--cpus-per-task){measured}."
             )
     return ""
 
@@ -93,7 +93,7 @@ def advise_memory(report: JobReport) -> str:
         return ""
     part = f"It used up to {format_memory(used)} of {format_memory(asked)} of memory on a node"
     if used > TIGHT_MEMORY_RATIO * asked:
-        return f"{part}: with little more it would have been ended; ask for more (--mem)."
+        return f"{part}: a little more and it would have been killed; ask for more (--mem)."
     needed_mib = math.ceil(used * HEADROOM / _GIB) * _GIB
     if not _is_judged(report) or needed_mib > LOW_RATIO * asked or asked - needed_mib < LEAST_SPARE_MIB:
         return ""

@@ -125,7 +125,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "low, and cores are busy": (
         {"gpu_uses": [gpu_uses(LOW, LOW)], "usage": [usage(cpu_s=15.5 * RUN_S)]},
         {
-            "cpu-bound": "GPUs were busy for 30 % of the time, and 15.5 of 16 cores of n1: ask for more cores "
+            "cpu-bound": "GPUs were busy for 30 % of the time, and 15.5 of 16 cores of n1 on "
+            "average: ask for more cores "
             "(--cpus-per-task).",
         },
     ),
@@ -143,8 +144,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "memory all but gone": (
         {"usage": [usage(memory_peak_mib=65_000.0)]},
         {
-            "memory": "It used up to 63 GiB of 64 GiB of memory on a node: with little more it would have been "
-            "ended; ask for more "
+            "memory": "It used up to 63 GiB of 64 GiB of memory on a node: a little more and it would have been "
+            "killed; ask for more "
             "(--mem)."
         },
     ),
