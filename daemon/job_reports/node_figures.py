@@ -162,7 +162,7 @@ def _missing(
         why = (
             "its agent does not tell them (an older version, or they are no longer kept)"
             if _has_gpu_sums(usage)
-            else "its driver told nothing of them"
+            else "its driver told nothing of them (in MIG mode a GPU has no utilisation)"
         )
         yield f"figures of single GPUs are not measured: {why}."
         return

@@ -34,7 +34,7 @@ def advise_more_cores(run: RunFigures, best_cores: int | None) -> str:
             measured = f": {best_cores} were measured to be enough" if (best_cores or 0) > node.cpus else ""
             return (
                 f"GPUs were busy for {format_percent(util)} of the time, and {node.cores_used:.1f} of {node.cpus} cores of "
-                f"{node.node}: ask for more cores (--cpus-per-task){measured}."
+                f"{node.node} on average: ask for more cores (--cpus-per-task){measured}."
             )
     return ""
 
@@ -72,7 +72,10 @@ def advise_cores(report: JobReport, best_cores: int | None) -> str:
     if needed > LOW_RATIO * cpus or cpus - needed < LEAST_SPARE_CORES:
         return ""
     on = "" if len(judged) == 1 else " a node"
-    return f"It used {used:.1f} of {cpus} cores{on} on average: {needed} would do (--cpus-per-task)."
+    seen = f"It used {used:.1f} of {cpus} cores{on} on average"
+    if needed == best_cores:
+        return f"{seen}, and {needed} were measured to be enough (tasks of a node by --cpus-per-task)."
+    return f"{seen}: {needed} may do, tasks of a node by --cpus-per-task, if it never needs more at once."
 
 
 def _cores_used(node: NodeFigures) -> float:
@@ -90,7 +93,7 @@ def advise_memory(report: JobReport) -> str:
         return ""
     part = f"It used up to {format_memory(used)} of {format_memory(asked)} of memory on a node"
     if used > TIGHT_MEMORY_RATIO * asked:
-        return f"{part}: with little more it would have been ended; ask for more (--mem)."
+        return f"{part}: a little more and it would have been killed; ask for more (--mem)."
     needed_mib = math.ceil(used * HEADROOM / _GIB) * _GIB
     if not _is_judged(report) or needed_mib > LOW_RATIO * asked or asked - needed_mib < LEAST_SPARE_MIB:
         return ""

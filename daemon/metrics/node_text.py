@@ -12,6 +12,7 @@ from slurm_soda.daemon.metrics.catalog import NODES
 from slurm_soda.daemon.metrics.cycle_figures import GpuCounts
 from slurm_soda.daemon.metrics.label_text import label_text
 from slurm_soda.daemon.metrics.node_board import AgentSign
+from slurm_soda.wire.run_fields import MAX_GPUS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _MIB = 1 << 20
@@ -63,8 +64,8 @@ def _series(gpus: GpuCounts, sign: AgentSign | None, steady_s: float) -> Iterato
     use = sign.use
     if use is None:
         return
-    # No more than Slurm has there, whatever an agent says: the number of series stays what it is.
-    read = {gpu.index: gpu for gpu in use.gpus[: gpus.gpus]}.values()
+    # No more than Slurm has there, whatever an agent says, and no index that no node has: Prometheus keeps what it ever saw.
+    read = {gpu.index: gpu for gpu in use.gpus[: gpus.gpus] if gpu.index < MAX_GPUS}.values()
     yield "soda_node_gpu_util_ratio", [(f',gpu="{gpu.index}"', gpu.util_ratio) for gpu in read]
     yield "soda_node_gpu_memory_used_bytes", [(f',gpu="{gpu.index}"', int(gpu.memory_mib * _MIB)) for gpu in read]
     counts = use.counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from slurm_soda.daemon.job_reports.advice import LEAST_RUN_S
 from slurm_soda.daemon.job_reports.model import (
     GpuFigures,
     IdleTime,
@@ -40,9 +41,16 @@ def print_report(report: JobReport) -> None:
         output.print_line("Advice:")
         output.print_lines((one.text for one in report.advice), indent=2)
     else:
-        output.print_line(
-            "Nothing stands out." if report.runs and not report.missing else "No advice: too little is known."
-        )
+        output.print_line(_why_no_advice(report))
+
+
+def _why_no_advice(report: JobReport) -> str:
+    if not report.runs or report.missing:
+        return "No advice: too little is known."
+    last = report.runs[-1]
+    if (report.as_of_s if last.end_s is None else last.end_s) - last.start_s < LEAST_RUN_S:
+        return "No advice: runs of less than a minute are not judged."
+    return "Nothing stands out."
 
 
 def _fields(report: JobReport) -> Iterator[tuple[str, str]]:

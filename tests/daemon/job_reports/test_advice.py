@@ -125,13 +125,17 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "low, and cores are busy": (
         {"gpu_uses": [gpu_uses(LOW, LOW)], "usage": [usage(cpu_s=15.5 * RUN_S)]},
         {
-            "cpu-bound": "GPUs were busy for 30 % of the time, and 15.5 of 16 cores of n1: ask for more cores "
+            "cpu-bound": "GPUs were busy for 30 % of the time, and 15.5 of 16 cores of n1 on "
+            "average: ask for more cores "
             "(--cpus-per-task).",
         },
     ),
     "many cores spare": (
         {"usage": [usage(cpu_s=2.5 * RUN_S)]},
-        {"cpus": "It used 2.5 of 16 cores on average: 4 would do (--cpus-per-task)."},
+        {
+            "cpus": "It used 2.5 of 16 cores on average: 4 may do, tasks of a node by "
+            "--cpus-per-task, if it never needs more at once."
+        },
     ),
     "much memory spare": (
         {"usage": [usage(memory_peak_mib=5000.0)]},
@@ -140,8 +144,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "memory all but gone": (
         {"usage": [usage(memory_peak_mib=65_000.0)]},
         {
-            "memory": "It used up to 63 GiB of 64 GiB of memory on a node: with little more it would have been "
-            "ended; ask for more "
+            "memory": "It used up to 63 GiB of 64 GiB of memory on a node: a little more and it would have been "
+            "killed; ask for more "
             "(--mem)."
         },
     ),
@@ -187,7 +191,9 @@ def test_advice(more: dict[str, Any], said: Mapping[str, str]) -> None:
 def test_the_number_of_cores_that_a_search_found_counts_more_than_the_mean() -> None:
     fit = CpuFitRow(cores=6)
     (one,) = build_report(facts(usage=[usage(cpu_s=2.5 * RUN_S)], fits=[fit]), END_S).advice
-    assert one.text == "It used 2.5 of 16 cores on average: 6 would do (--cpus-per-task)."
+    assert one.text == (
+        "It used 2.5 of 16 cores on average, and 6 were measured to be enough (tasks of a node by --cpus-per-task)."
+    )
     more = {"gpu_uses": [gpu_uses(LOW, LOW)], "usage": [usage(cpu_s=15.5 * RUN_S)], "fits": [CpuFitRow(cores=24)]}
     assert (
         build_report(facts(**more), END_S).advice[0].text.endswith("(--cpus-per-task): 24 were measured to be enough.")

@@ -146,7 +146,8 @@ MISSING = {
     ),
     "no driver": (
         {"usage": [usage(gpu_memory_peak_mib=0.0)], "gpu_uses": []},
-        "n1: figures of single GPUs are not measured: its driver told nothing of them.",
+        "n1: figures of single GPUs are not measured: its driver told nothing of them (in MIG mode a GPU has "
+        "no utilisation).",
     ),
     "one GPU in MIG mode": (
         {"gpu_uses": [gpu_uses(BUSY)]},

@@ -87,6 +87,16 @@ def test_no_more_gpus_than_slurm_has_whatever_an_agent_says() -> None:
     assert sum(key[0] == "soda_node_gpu_util_ratio" for key in shown) == 4
 
 
+def test_an_agent_that_makes_up_gpus_makes_no_new_series_for_ever() -> None:
+    """Prometheus keeps every series that it ever saw, and there is no ``/dev/nvidia60000``."""
+    ever: set[str] = set()
+    for index in (0, 200, 255, 256, 30_000, 65_535):
+        made_up = replace(USE, gpus=(HeldGpu(index, 0.1, 1.0),))
+        shown = series(node_text({"n1": GPUS}, {"n1": sign(replace(REPORT, use=(made_up,)))}, 100.0))
+        ever |= {key[1] for key in shown if key[0] == "soda_node_gpu_util_ratio"}
+    assert ever == {"gpu=0", "gpu=200", "gpu=255"}
+
+
 @given(st.sets(st.text(st.characters(codec="utf-8") | st.sampled_from('\\"\n\r\t{},=\udcff'), max_size=12), max_size=5))
 def test_any_name_comes_back_as_it_was(nodes: set[str]) -> None:
     labels = {label_text(name) for name in nodes}

@@ -100,6 +100,13 @@ def test_sodad_tells_of_jobs_what_the_store_holds_and_names_do_nothing(soda: Ben
     assert at_home[1].document["job"]["name"] == text
 
 
+def test_a_run_of_seconds_is_not_called_good(soda: Bench) -> None:
+    job = stored_job(8, state="COMPLETED", first_start_s=START_S, end_s=START_S + 5, gpus=0)
+    soda.add(job)
+    soda.add(JobRun(job_pk=job.id, restart=0, start_s=START_S, end_s=START_S + 5, gpus=0, node_names=""))
+    assert soda("report", "8").out.endswith("No advice: runs of less than a minute are not judged.\n")
+
+
 def test_without_a_job_there_is_a_line_for_each(soda: Bench) -> None:
     ended(soda, 7, BUSY, UNUSED)
     ended(soda, 8, submit_s=SUBMIT_S + 1)
