@@ -41,6 +41,7 @@ class JoinOutlook:
         self._mechanism, self._saves_every_s = mechanism, saves_every_s
         self._policy, self._kinds, self._shapes, self._gpus = policy, kinds, shapes, gpus
         self._able = (workload.shares & (kinds.code >= 0) & (workload.gpus > 0)).tolist()
+        self._preemptible = workload.preemptible.tolist()
         self._user, self._code, self._batch = workload.user.tolist(), kinds.code.tolist(), kinds.batch.tolist()
         self._guests: dict[int, SessionJob] = {}
         self._hosts: dict[int, dict[int, SessionJob]] = {}
@@ -107,7 +108,8 @@ class JoinOutlook:
             wanted += job.gpus
             if job.job_id in self._guests and any(True for _ in self._hosts_of(job)):
                 wait_s = self._wait_s(wanted - free_gpus, now_s)
-                guest = PossibleGuest(job.remaining_s, job.gpus, wait_s, len(waiting) - at - 1, self._terms(job))
+                behind, moves = len(waiting) - at - 1, self._preemptible[job.job_id - 1]
+                guest = PossibleGuest(job.remaining_s, job.gpus, wait_s, behind, self._terms(job), moves)
                 if self._may_find_host(guest, job, now_s, len(waiting), room):
                     return True
         return False

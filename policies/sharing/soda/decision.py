@@ -115,7 +115,9 @@ class SharingRound:
         preempts += self._move_guests(interference_view)
         self._name_devices(preempts)
         starts = any(claim.at_once for claim in placing.claims.values())
-        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._ranks_s)
+        guests = GuestPlaces(
+            snapshot, placing, self._gpu_occupancy, interference_view, ranks_s=self._ranks_s, change_s=self._change_s
+        )
         guests.find(self._places.waiting())
         self._places.place_cpu_jobs()
         plan = self._places.plan(policy, preempts)

@@ -12,10 +12,14 @@ changes the sum of completion times by the expectation, over what is likely of w
   stay on when they leave;
 - what the a jobs before k lose, if k cannot be preempted and keeps the GPUs once its host has ended: a g_k / G x (the
   time that it has them before its turn).
+
+If k can be preempted it need not stay beside h for long: after t_k it can have GPUs of its own as if it had waited, for what
+it costs to move. Of both the better one counts. Else a job that waits for minutes would be refused by hosts with hours left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,7 +36,7 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
-from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcome
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcomes
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
 
@@ -60,10 +64,14 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
+        *,
         ranks_s: FloatColumn,
+        change_s: float,
     ) -> None:
+        """``ranks_s``: the rank of each job, by row; ``change_s``: what a preemption costs on each GPU."""
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
+        self._change_s = change_s
         self._ranks_s, self._total_gpus = ranks_s, max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
@@ -128,15 +136,15 @@ class GuestPlaces:
             expect_remaining_s(self._snapshot, np.array([row]))[0],
             self._interference_view.guest_terms(row) or GuestTerms(revokes=False),
             wait_s,
-            bool(self._snapshot.jobs.preemptible[row]),
+            self._change_s if self._snapshot.jobs.preemptible[row] else math.inf,
         )
         gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
         for work_ratio, (members, guest_xi, _, host_xi) in screen.partners(row):
-            outcome = expect_outcome(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio)
-            gain = outcome.sooner_s + behind * outcome.guest_work_s
-            cost = self._host_weight[members] * outcome.later_s + ahead * outcome.out_of_turn_s
-            better = gain - cost > gain_s[members] - cost_s[members]
-            gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
+            for outcome in expect_outcomes(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio):
+                gain = outcome.sooner_s + behind * outcome.guest_work_s
+                cost = self._host_weight[members] * outcome.later_s + ahead * outcome.out_of_turn_s
+                better = gain - cost > gain_s[members] - cost_s[members]
+                gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
         nodes, shape = self._request(row)
         gpus = int(self._snapshot.jobs.gpus[row])
         used = np.minimum(screen.free_capacity(nodes), gpus)

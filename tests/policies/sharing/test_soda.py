@@ -80,6 +80,18 @@ def test_nobody_joins_who_would_soon_have_a_gpu_of_its_own() -> None:
     assert decide(by_slurm(scene(jobs, NodeTable.uniform(1, 2), MILD))).devices == {3: (0,)}
 
 
+def test_a_guest_for_minutes_of_a_host_for_hours_is_one_who_can_leave_it_at_its_turn() -> None:
+    for preemptible, wait_s, joins in ((True, 300.0, True), (False, 300.0, False), (True, 11.0, False)):
+        jobs = [
+            on(1, 20_000.0, 0, preemptible=False),
+            on(2, wait_s, 1, preemptible=False, shares=False),
+            job(3, 20_000.0, preemptible=preemptible),
+        ]
+        for as_done in (scene, lambda *of: by_slurm(scene(*of))):
+            plan = decide(as_done(jobs, NodeTable.uniform(1, 2), MILD))
+            assert plan.devices == ({3: (0,)} if joins else {})
+
+
 def test_a_host_leaves_with_its_guest() -> None:
     jobs = [
         on(1, 90_000.0, 0, preemptible=True),
