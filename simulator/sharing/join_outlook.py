@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.session.ranking import SessionJob
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
+from slurm_soda.policies.sharing.job_kinds import Source
 from slurm_soda.policies.sharing.known_order import KnownOrderPolicy, PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.mechanism.mechanism import Mechanism
 from slurm_soda.policies.sharing.snapshot import KindEstimates
@@ -36,8 +37,12 @@ class JoinOutlook:
         gpus: int,
         mechanism: Mechanism,
         saves_every_s: FloatColumn,
+        observes: bool,
     ) -> None:
-        """``shapes``: by :attr:`.SessionJob.shape`; ``gpus``: of the cluster; ``saves_every_s``: of each job."""
+        """``shapes``: by :attr:`.SessionJob.shape`; ``gpus``: of the cluster; ``saves_every_s``: of each job; ``observes``:
+        slowdowns that were seen become known.
+        """
+        self._observes = observes
         self._mechanism, self._saves_every_s = mechanism, saves_every_s
         self._policy, self._kinds, self._shapes, self._gpus = policy, kinds, shapes, gpus
         self._able = (workload.shares & (kinds.code >= 0) & (workload.gpus > 0)).tolist()
@@ -142,7 +147,8 @@ class JoinOutlook:
         if key not in self._xi:
             kinds = [self._kinds[code] for code in key]
             found = None if self._known is None else self._known.xi(kinds[0], (kinds[1],))
-            self._xi[key] = None if found is None else found.value
+            hoped = self._observes and found is not None and found.source == Source.PRIOR
+            self._xi[key] = None if found is None else 1.0 if hoped else found.value  # as a trial may show
         return self._xi[key]
 
     def _wait_s(self, gpus: int, now_s: float) -> float:

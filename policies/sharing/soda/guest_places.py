@@ -28,25 +28,28 @@ from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
-from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
-from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
+from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen, PartnerSlowdowns
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
-from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcomes
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest
+from slurm_soda.policies.sharing.soda.place_worth import (
+    GuestInQueue,
+    Hosts,
+    PlaceWorth,
+    weigh_places,
+    weigh_trials,
+)
+from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 
 JOBS_PER_GPU = 2
 """A host and a guest."""
 _MOST_REFUSALS = 32
 """Jobs that find no host, one after the other, before a decision looks for hosts no more."""
-
-_LONG_S = 365 * 86_400.0
-"""In place of a run time that nobody knows."""
 
 
 class GuestPlaces:
@@ -64,26 +67,23 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
-        *,
-        ranks_s: FloatColumn,
         change_s: float,
     ) -> None:
-        """``ranks_s``: the rank of each job, by row; ``change_s``: what a preemption costs on each GPU."""
+        """``change_s``: what a preemption costs on each GPU."""
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
         self._change_s = change_s
-        self._ranks_s, self._total_gpus = ranks_s, max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
         self._masks: dict[int, BoolColumn] = {}
 
-    def find(self, waiting: IntColumn) -> None:
-        """Places for those who gain by it, in this order.
+    def find(self, queue: QueueOutlook) -> None:
+        """Places for those that wait and gain by it, in their order.
 
         O(devices) once, then O(hosts) in numpy for each of them; no more are asked once 32 in a row found no host.
         """
-        sharing, jobs = self._snapshot.sharing, self._snapshot.jobs
+        sharing, jobs, waiting = self._snapshot.sharing, self._snapshot.jobs, queue.waiting
         able = sharing.shares[waiting] & np.isfinite(jobs.remaining_s[waiting])
         if not able.any():
             return
@@ -92,59 +92,28 @@ class GuestPlaces:
         )
         if not len(self._screen):
             return
-        waits_s = self._expect_waits_s(waiting)
-        host_gpus = np.array([jobs.gpus[group.rows[0]] for group in self._screen.groups], dtype=np.float64)
-        self._host_left_s = expect_remaining_s(
-            self._snapshot, np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
-        )
-        self._host_weight = 1.0 + host_gpus * len(waiting) / self._total_gpus
+        waits_s = queue.waits_s()
+        host_rows = np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
+        self._hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
+        self._tells: BoolColumn = sharing.observable[host_rows]
         refusals = 0
         for at in np.flatnonzero(able).tolist():
             row = int(waiting[at])
-            share = int(jobs.gpus[row]) / self._total_gpus
-            behind, ahead = (len(waiting) - at - 1) * share, at * share
-            refusals = 0 if self._join(row, float(waits_s[at]), behind, ahead) else refusals + 1
+            share = int(jobs.gpus[row]) / queue.total_gpus
+            guest = describe_guest(self._snapshot, self._interference_view, row, float(waits_s[at]), self._change_s)
+            queued = GuestInQueue(guest, (len(waiting) - at - 1) * share, at * share)
+            refusals = 0 if self._join(row, queued) else refusals + 1
             if refusals == _MOST_REFUSALS:
                 return
 
-    def _expect_waits_s(self, waiting: IntColumn) -> FloatColumn:
-        jobs = self._snapshot.jobs
-        stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
-        running = np.flatnonzero(stays)
-        left_s = self._hold_s(running)
-        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
-        for at, row in enumerate(running.tolist()):
-            if row in shared:
-                left_s[at] *= self._interference_view.pace(row)
-        return expect_waits_s(
-            int(self._placing.free_capacity.now.gpus.sum()),
-            left_s,
-            jobs.gpus[running].tolist(),
-            self._hold_s(waiting[:MOST_JOBS]),
-            jobs.gpus[waiting].tolist(),
-        )
-
-    def _hold_s(self, rows: IntColumn) -> FloatColumn:
-        """How long jobs keep GPUs: until they end, or, by their ranks, others had better have a turn."""
-        held_s = np.fmin(expect_remaining_s(self._snapshot, rows), self._ranks_s[rows][:, None])
-        return np.where(np.isfinite(held_s), held_s, _LONG_S)
-
-    def _join(self, row: int, wait_s: float, behind: float, ahead: float) -> bool:
-        """Whether a job found hosts; ``behind`` and ``ahead``: b g_k / G and a g_k / G of the formula."""
+    def _join(self, row: int, queued: GuestInQueue) -> bool:
+        """Whether a job found hosts."""
         screen = self._screen
-        guest = WaitingGuest(
-            expect_remaining_s(self._snapshot, np.array([row]))[0],
-            self._interference_view.guest_terms(row) or GuestTerms(revokes=False),
-            wait_s,
-            self._change_s if self._snapshot.jobs.preemptible[row] else math.inf,
-        )
         gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
-        for work_ratio, (members, guest_xi, _, host_xi) in screen.partners(row):
-            for outcome in expect_outcomes(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio):
-                gain = outcome.sooner_s + behind * outcome.guest_work_s
-                cost = self._host_weight[members] * outcome.later_s + ahead * outcome.out_of_turn_s
-                better = gain - cost > gain_s[members] - cost_s[members]
-                gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
+        for work_ratio, partners in screen.partners(row):
+            members, worth = partners.members, self._weigh(row, queued, partners, work_ratio)
+            better = worth.total_s > gain_s[members] - cost_s[members]
+            gain_s[members[better]], cost_s[members[better]] = worth.gain_s[better], worth.cost_s[better]
         nodes, shape = self._request(row)
         gpus = int(self._snapshot.jobs.gpus[row])
         used = np.minimum(screen.free_capacity(nodes), gpus)
@@ -160,6 +129,17 @@ class GuestPlaces:
         chosen = [at for at in order.tolist() if not set(screen.groups[at].devices).isdisjoint(picked[0])]
         total_s = float(gain_s[chosen].min() - cost_s[chosen].sum()) if chosen else 0.0
         return total_s > 0 and self._start(row, *picked, total_s)
+
+    def _weigh(self, row: int, queued: GuestInQueue, partners: PartnerSlowdowns, work_ratio: float) -> PlaceWorth:
+        """What its places are worth, those that only a trial can tell included."""
+        hosts = Hosts(*(column[partners.members] for column in self._hosts))
+        worth = weigh_places(queued, hosts, partners.new_xi, partners.pair_xi, work_ratio)
+        tried = partners.assumed & self._tells[partners.members]
+        if not (tried.any() and queued.guest.gives_way and self._snapshot.sharing.observable[row]):
+            return worth
+        turns_xi = np.maximum(partners.new_xi, partners.pair_xi)
+        trials = weigh_trials(queued, hosts, turns_xi, work_ratio)
+        return PlaceWorth(*(np.where(tried, new, old) for new, old in zip(trials, worth, strict=True)))
 
     def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
         code = int(self._placing.demand.code[row])
@@ -187,3 +167,15 @@ class GuestPlaces:
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self.sub_batches[row] = decision.chosen.sub_batch
         return True
+
+
+def describe_guest(
+    snapshot: SharingSnapshot, interference_view: InterferenceView, row: int, wait_s: float, change_s: float
+) -> WaitingGuest:
+    """A job that would wait so long for GPUs of its own; ``change_s``: what a preemption costs on each GPU."""
+    return WaitingGuest(
+        expect_remaining_s(snapshot, np.array([row]))[0],
+        interference_view.guest_terms(row) or GuestTerms(revokes=False),
+        wait_s,
+        change_s if snapshot.jobs.preemptible[row] else math.inf,
+    )

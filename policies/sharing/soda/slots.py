@@ -49,6 +49,14 @@ class SharedSlots:
             found[host] += float(price_s[mine].sum())
         return found
 
+    def lone_pairs(self) -> list[tuple[int, int]]:
+        """Guests of one host, which hosts nobody else, each with it; without those who host somebody themselves."""
+        return [
+            (guest, hosts[0])
+            for guest, hosts in sorted(self._hosts.items())
+            if guest not in self.guests and len(hosts) == 1 and len(self.guests[hosts[0]]) == 1
+        ]
+
     def find_movers(
         self, snapshot: SharingSnapshot, view: InterferenceView, change_s: float
     ) -> list[tuple[int, float]]:

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.remaining_time_curve import BINS
+from slurm_soda.policies.sharing.job_kinds import TimeSlicingPrior
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.sharing.soda.preemption_price import sum_shorter
 from slurm_soda.policies.snapshot import NodeTable
-from tests.policies.cases import cluster, preempted, running, verdicts, waiting
+from tests.policies.cases import NOW_S, cluster, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 
 MILD, HARSH = Table(else_xi=1.1), Table(else_xi=2.5)
@@ -139,9 +141,52 @@ def test_a_guest_gets_an_idle_gpu_of_its_own_where_that_pays() -> None:
         assert set(preempted(plan)) == ({2} if moves else set())
         assert plan.devices == ({2: (1,)} if moves else {})
     jobs = [on(1, 5000.0, 0, preemptible=False), on(2, 5000.0, 0, preemptible=True), job(3, 9000.0, shares=False)]
-    plan = decide(scene(jobs, NodeTable.uniform(1, 2), HARSH))
+    plan = decide(scene(jobs, NodeTable.uniform(1, 2), Table(else_xi=1.5)))
     assert not preempted(plan)
     assert plan.devices == {3: (1,)}
+
+
+def assumed(snapshot: SharingSnapshot, *unseen: int) -> SharingSnapshot:
+    """Nobody knows how much anybody slows anybody, and that of all jobs but these would be seen."""
+    known = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), MILD))
+    observable = ~np.isin(snapshot.jobs.job_id, unseen)
+    return replace(snapshot, known=known, sharing=replace(snapshot.sharing, observable=observable))
+
+
+@pytest.mark.parametrize(("preemptible", "unseen"), [(True, ()), (False, ()), (True, (1,)), (True, (3,))])
+def test_a_pair_that_nobody_knows_is_tried_where_that_is_seen_and_can_be_undone(
+    preemptible: bool, unseen: tuple[int, ...]
+) -> None:
+    jobs = [on(1, 9000.0, 0, preemptible=False), job(3, 20_000.0, preemptible=preemptible)]
+    plan = decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD), *unseen))
+    assert plan.devices == ({3: (0,)} if preemptible and not unseen else {})
+
+
+def test_a_pair_is_not_tried_for_less_than_a_minute_in_vain_may_cost() -> None:
+    jobs = [on(1, 60.0, 0, preemptible=False), job(3, 20_000.0)]
+    assert decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD))).devices == {}
+
+
+def test_a_guest_leaves_once_it_is_seen_that_its_place_does_not_pay() -> None:
+    jobs = [on(1, 9000.0, 0, preemptible=False), on(2, 9000.0, 0, preemptible=True)]
+    together = scene(jobs, NodeTable.uniform(1, 1), MILD)
+    for slowdown, lasted_s, leaves in ((2.5, 70.0, True), (2.5, 50.0, False), (1.2, 70.0, False)):
+        sharing = replace(together.sharing, observed_slowdown=np.full(2, slowdown), together_s=np.full(2, lasted_s))
+        plan = decide(replace(together, sharing=sharing))
+        assert set(preempted(plan)) == ({2} if leaves else set())
+        # What is known of their kinds would bring the two together again.
+        assert [action.parted_from for action in plan.preempts] == ([(1,)] if leaves else [])
+    known = decide(replace(together, known=HARSH))
+    assert [action.parted_from for action in known.preempts] == [()]
+
+
+def test_what_nobody_sees_within_twice_a_minute_counts_as_it_is_assumed() -> None:
+    for began_s, leaves in ((NOW_S - 100.0, False), (NOW_S - 200.0, True)):
+        jobs = [
+            on(1, 9000.0, 0, preemptible=False, start_s=0.0), on(2, 9000.0, 0, preemptible=True, start_s=began_s)
+        ]  # fmt: skip
+        plan = decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD)))
+        assert set(preempted(plan)) == ({2} if leaves else set())
 
 
 def test_by_slurms_mechanism_nobody_joins_a_host_that_ends_first() -> None:

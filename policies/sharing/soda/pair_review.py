@@ -1,0 +1,96 @@
+"""Guests that had better leave: what their places are worth is weighed again, by what is known of the pair by now.
+
+A pair was made by what was known of it, perhaps only to find out (:mod:`.place_worth`). A guest that can be preempted leaves
+once all jobs together would end earlier if it waited, by more than the preemption costs. While nobody has seen how much the
+two slow each other, they have twice the minute that this takes; then what is assumed of them counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.job_kinds import Source
+from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import MEASURED_AFTER_S
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.guest_places import describe_guest
+from slurm_soda.policies.sharing.soda.place_worth import GuestInQueue, Hosts, leaving_cost_s, weigh_places
+from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
+from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+
+_ROUNDING = 1e-6
+"""Of the wait: gains below that are none."""
+_ALIKE = 0.99
+"""What is known is no less than this part of what is seen: then it says the same."""
+
+
+class LeavingGuest(NamedTuple):
+    """A guest that had better wait."""
+
+    row: int
+    gain_s: float
+    """All jobs together end so much earlier."""
+    apart: tuple[int, ...]
+    """Rows that it must not meet again, as nothing else would remember how it went."""
+
+
+class _Slowdown(NamedTuple):
+    """Of a job beside another one, as far as it is known by now."""
+
+    xi: float
+    assumed: bool
+    """Nobody has seen or predicted it."""
+    kept: bool
+    """Those who decide later know it as well, of any two jobs of these kinds."""
+
+
+class PairReview:
+    """Of one snapshot."""
+
+    def __init__(self, snapshot: SharingSnapshot, interference_view: InterferenceView, change_s: float) -> None:
+        """``change_s``: what a preemption costs on each GPU."""
+        self._snapshot, self._view, self._change_s = snapshot, interference_view, change_s
+
+    def find_leaving(self, guest: int, host: int, queue: QueueOutlook) -> LeavingGuest | None:
+        """The guest, if it had better leave this host, whose only guest it is; ``None``: it stays."""
+        jobs = self._snapshot.jobs
+        of_guest, of_host = self._slowdown(guest, host), self._slowdown(host, guest)
+        together_s = self._snapshot.now_s - max(float(jobs.start_s[guest]), float(jobs.start_s[host]))
+        assumed = of_guest.assumed or of_host.assumed
+        if together_s < (2.0 * (MEASURED_AFTER_S + self._change_s) if assumed else MEASURED_AFTER_S):
+            return None
+        if not (math.isfinite(of_guest.xi) and math.isfinite(of_host.xi)):
+            return None
+        queued, wait_s = self._queued(guest, queue)
+        host_rows = np.array([host])
+        hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
+        xi, work_ratio = (np.array([one.xi]) for one in (of_guest, of_host)), self._view.accumulation_slowdown(guest)
+        gain_s = -float(weigh_places(queued, hosts, *xi, work_ratio).total_s[0]) - leaving_cost_s(queued)
+        if gain_s <= _ROUNDING * max(wait_s, 1.0):
+            return None
+        return LeavingGuest(guest, gain_s, () if of_guest.kept and of_host.kept else (host,))
+
+    def _queued(self, guest: int, queue: QueueOutlook) -> tuple[GuestInQueue, float]:
+        """A running guest as if it waited, and how long it would; to stay where it is takes no start."""
+        at, wait_s = queue.leaving(guest)
+        share = int(self._snapshot.jobs.gpus[guest]) / queue.total_gpus
+        described = describe_guest(self._snapshot, self._view, guest, wait_s, self._change_s)
+        seated = described._replace(terms=replace(described.terms, start_s=0.0))
+        return GuestInQueue(seated, (len(queue.waiting) - at) * share, at * share), wait_s
+
+    def _slowdown(self, row: int, other: int) -> _Slowdown:
+        """What the job shows itself goes before what is known of its kind, once it has shown it for long enough."""
+        sharing = self._snapshot.sharing
+        kinds = self._view.kind(row), self._view.kind(other)
+        found = None if kinds[0] is None or kinds[1] is None else self._view.xi(kinds[0], (kinds[1],))
+        known_xi = math.inf if found is None else max(found.value, 1.0)
+        assumed = found is None or found.source == Source.PRIOR
+        seen, lasted_s = float(sharing.observed_slowdown[row]), float(sharing.together_s[row])
+        if not (math.isfinite(seen) and lasted_s >= MEASURED_AFTER_S):
+            return _Slowdown(known_xi, assumed, not assumed)
+        xi = max(seen / self._view.accumulation_slowdown(row), 1.0)
+        return _Slowdown(xi, assumed=False, kept=not assumed and known_xi > _ALIKE * xi)

@@ -1,0 +1,87 @@
+"""Who waits for GPUs at the instant of a decision, in which order, and for how long each would."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
+from slurm_soda.policies.sharing.interference_view import InterferenceView
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
+from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+from slurm_soda.policies.snapshot import FloatColumn, IntColumn, JobState
+
+_LONG_S = 365 * 86_400.0
+"""In place of a run time that nobody knows."""
+
+
+class QueueOutlook:
+    """Of one decision, once jobs have places of their own.
+
+    Attributes:
+        waiting: rows of the jobs that got none, in their order.
+        total_gpus: of the cluster.
+    """
+
+    def __init__(
+        self,
+        snapshot: SharingSnapshot,
+        placing: PlacementPass,
+        gpu_occupancy: GpuOccupancy,
+        interference_view: InterferenceView,
+        *,
+        waiting: IntColumn,
+        service: FloatColumn,
+    ) -> None:
+        """``service``: GPUs x rank of each job, by row, which ``waiting`` is ordered by."""
+        self._snapshot, self._placing = snapshot, placing
+        self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
+        self.waiting, self._service = waiting, service
+        self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
+
+    def weight(self, gpus: FloatColumn | float) -> FloatColumn | float:
+        """By how much all jobs together end later for each second that a running job with so many GPUs does: 1 + n g / G."""
+        return 1.0 + gpus * len(self.waiting) / self.total_gpus
+
+    def waits_s(self) -> FloatColumn:
+        """Until each of those that wait has GPUs of its own."""
+        return self._waits_s(self.waiting, -1)
+
+    def leaving(self, row: int) -> tuple[int, float]:
+        """The place in the order of a running guest that would leave its host, whose only guest it is, and its wait then."""
+        at = int(np.searchsorted(self._service[self.waiting], self._service[row], side="right"))
+        return at, float(self._waits_s(np.insert(self.waiting, at, row), row)[at])
+
+    def _waits_s(self, waiting: IntColumn, leaving: int) -> FloatColumn:
+        jobs = self._snapshot.jobs
+        stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
+        running = np.flatnonzero(stays)
+        running = running[running != leaving]
+        left_s = self._hold_s(running)
+        # What a guest shares is free once its host has ended: it makes way, or its place is revoked.
+        own = jobs.gpus[running] - self._guests_on()[running]
+        occupied = (there for there in self._gpu_occupancy.jobs_on if len(there) > 1 and leaving not in there)
+        shared = {row for there in occupied for row in there}
+        for at, row in enumerate(running.tolist()):
+            if row in shared:
+                left_s[at] *= self._interference_view.pace(row)
+        return expect_waits_s(
+            int(self._placing.free_capacity.now.gpus.sum()),
+            left_s,
+            own.tolist(),
+            self._hold_s(waiting[:MOST_JOBS]),
+            jobs.gpus[waiting].tolist(),
+        )
+
+    def _guests_on(self) -> IntColumn:
+        """GPUs on which each job is a guest, by row."""
+        devices = self._snapshot.devices
+        return np.bincount(devices.owner[devices.guest], minlength=len(self._snapshot.jobs)).astype(np.int64)
+
+    def _hold_s(self, rows: IntColumn) -> FloatColumn:
+        """How long jobs keep GPUs: until they end, or, by their ranks, others had better have a turn."""
+        ranks_s = self._service[rows] / np.maximum(self._snapshot.jobs.gpus[rows], 1)
+        held_s = np.fmin(expect_remaining_s(self._snapshot, rows), ranks_s[:, None])
+        return np.where(np.isfinite(held_s), held_s, _LONG_S)
