@@ -161,6 +161,11 @@ def with_observations(
     alone_s = [None if one is None else one.value for one in found]
     slowdown, together_s = observe_pairs(rows, alone_s)
     every_s = np.array([saves_every_s(run, alone) for run, alone in zip(rows, alone_s, strict=True)], dtype=np.float64)
+    told = _KindsThatTell(known)
+    observable = [
+        alone is not None and alone > 0 if jobs[job_id].state == "RUNNING" else told.tell(jobs[job_id].user, kind)
+        for (job_id, kind), alone in zip(kinds.items(), alone_s, strict=True)
+    ]
     bounds = sharing.max_slowdown.tolist()
     behind = [behind_s(run, alone, bound) for run, alone, bound in zip(rows, alone_s, bounds, strict=True)]
     sharing = replace(
@@ -169,8 +174,28 @@ def with_observations(
         together_s=together_s,
         saves_every_s=every_s,
         behind_s=np.array(behind, dtype=np.float64),
+        observable=np.array(observable, dtype=np.bool_),
     )
     return replace(snapshot, sharing=sharing)
+
+
+class _KindsThatTell:
+    """Of whose jobs it will be seen, once they run, how much they are slowed: the owner's of that kind did iterations of
+    which it is measured how long they take alone.
+    """
+
+    def __init__(self, known: KindProfiles) -> None:
+        self._known = known
+        self._told: dict[tuple[str, JobKind], bool] = {}
+
+    def tell(self, owner: str, kind: JobKind | None) -> bool:
+        """Whether a job that waits would."""
+        if kind is None:
+            return False
+        if (owner, kind) not in self._told:
+            found = self._known.of_owner(owner).iteration_s(kind)
+            self._told[owner, kind] = found is not None and found.source <= Source.MEASURED
+        return self._told[owner, kind]
 
 
 def read_observed_runs(

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
-from slurm_soda.daemon.learning.profile_rows import value_from_row
+from slurm_soda.daemon.learning.profile_rows import row_columns, value_from_row
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_co_runners
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, behind_s, observe_pairs, saves_every_s
@@ -26,7 +26,8 @@ from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow, ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
-from slurm_soda.policies.sharing.job_kinds import JobKind, Source
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -99,6 +100,7 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     nodes = Nodes(slurm, sodad := daemon(**SHARING))
     nodes.follow(40, {1: 10.0, 2: 5.0})
     assert all(math.isnan(one) for one in column(seen[-1], "observed_slowdown").values())
+    assert column(seen[-1], "observable") == {1: 1.0, 2: 1.0}
     slurm.submit(3, gpus=1, work_s=1e6, devices=(1,), guest=True)
     nodes.follow(6, {1: 10.0, 2: 5.0})  # the guest loads
     nodes.follow(40, {1: 8.0, 2: 5.0, 3: 1.0})
@@ -109,6 +111,7 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert math.isnan(slowdown[2])
     assert math.isnan(together_s[2])
     assert math.isnan(slowdown[3]), "nobody knows how fast the guest is alone"
+    assert column(seen[-1], "observable") == {1: 1.0, 2: 1.0, 3: 0.0}
     assert 30 <= together_s[3] <= 40
     slurm.all[3].work_s = 0.0  # it ends
     nodes.follow(6, {1: 10.0, 2: 5.0})
@@ -116,6 +119,24 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert math.isnan(column(seen[-1], "observed_slowdown")[1])
     nodes.close()
     assert daemon(**SHARING).run().error == "", "the next daemon reads what this one left"
+
+
+def test_a_job_that_waits_will_be_seen_if_its_owner_had_such_jobs_that_told_their_pace(
+    slurm: FakeSlurm, daemon: Start, seen: list[SharingSnapshot]
+) -> None:
+    sodad = daemon(**SHARING)
+    with sodad.store.write() as session:
+        for kind, source in ((R50, Source.MEASURED), (VGG, Source.IMPORTED)):
+            each_s = Estimate(0.1, 0.0, source)
+            value = ProfileValue(ProfileSubject.of(kind), "iteration_s", each_s, owner="alice")
+            stored.put_value(session, row_columns(value))
+    slurm.submit(1, gpus=4, work_s=1e6)
+    for job_id, kind, user in ((2, R50, "alice"), (3, R50, "bob"), (4, VGG, "alice"), (5, None, "alice")):
+        hints = Hints() if kind is None else Hints(model=kind.model, batch_size=kind.batch)
+        slurm.submit(job_id, gpus=4, work_s=1e6, user=user, hints=hints)
+    slurm.tick()
+    sodad.run()
+    assert column(seen[-1], "observable") == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 0.0}
 
 
 @pytest.mark.parametrize("signal", ["TERM", None])

@@ -134,12 +134,13 @@ class GuestPlaces:
         """What its places are worth, those that only a trial can tell included."""
         hosts = Hosts(*(column[partners.members] for column in self._hosts))
         worth = weigh_places(queued, hosts, partners.new_xi, partners.pair_xi, work_ratio)
-        tried = partners.assumed & self._tells[partners.members]
-        if not (tried.any() and queued.guest.gives_way and self._snapshot.sharing.observable[row]):
-            return worth
-        turns_xi = np.maximum(partners.new_xi, partners.pair_xi)
-        trials = weigh_trials(queued, hosts, turns_xi, work_ratio)
-        return PlaceWorth(*(np.where(tried, new, old) for new, old in zip(trials, worth, strict=True)))
+        tells = bool(self._snapshot.sharing.observable[row]) and queued.guest.gives_way
+        tried = np.flatnonzero(partners.assumed & self._tells[partners.members]) if tells else partners.members[:0]
+        if len(tried):
+            turns_xi = np.maximum(partners.new_xi, partners.pair_xi)[tried]
+            trials = weigh_trials(queued, Hosts(*(column[tried] for column in hosts)), turns_xi, work_ratio)
+            worth.gain_s[tried], worth.cost_s[tried] = trials
+        return worth
 
     def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
         code = int(self._placing.demand.code[row])

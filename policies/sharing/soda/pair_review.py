@@ -17,6 +17,7 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.job_kinds import Source
 from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import MEASURED_AFTER_S
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest
 from slurm_soda.policies.sharing.soda.guest_places import describe_guest
 from slurm_soda.policies.sharing.soda.place_worth import GuestInQueue, Hosts, leaving_cost_s, weigh_places
 from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
@@ -65,22 +66,26 @@ class PairReview:
             return None
         if not (math.isfinite(of_guest.xi) and math.isfinite(of_host.xi)):
             return None
-        queued, wait_s = self._queued(guest, queue)
         host_rows = np.array([host])
         hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
-        xi, work_ratio = (np.array([one.xi]) for one in (of_guest, of_host)), self._view.accumulation_slowdown(guest)
+        behind, ahead = queue.around(guest)
+        work_ratio = self._view.accumulation_slowdown(guest)
+        # Cheap, and enough where nothing is revoked: the host delays the guest's turn by its own delay at the most.
+        pace, its_delay = 1.0 / (of_guest.xi * work_ratio), 1.0 - 1.0 / of_host.xi
+        if pace * (1.0 + behind) - its_delay >= float(hosts.weight[0]) * its_delay:
+            return None
+        wait_s = queue.wait_if_left_s(guest)
+        queued = GuestInQueue(self._seated(guest, wait_s), behind, ahead)
+        xi = (np.array([one.xi]) for one in (of_guest, of_host))
         gain_s = -float(weigh_places(queued, hosts, *xi, work_ratio).total_s[0]) - leaving_cost_s(queued)
-        if gain_s <= _ROUNDING * max(wait_s, 1.0):
+        if not _ROUNDING * max(wait_s, 1.0) < gain_s < math.inf:
             return None
         return LeavingGuest(guest, gain_s, () if of_guest.kept and of_host.kept else (host,))
 
-    def _queued(self, guest: int, queue: QueueOutlook) -> tuple[GuestInQueue, float]:
-        """A running guest as if it waited, and how long it would; to stay where it is takes no start."""
-        at, wait_s = queue.leaving(guest)
-        share = int(self._snapshot.jobs.gpus[guest]) / queue.total_gpus
+    def _seated(self, guest: int, wait_s: float) -> WaitingGuest:
+        """A running guest as if it waited; to stay where it is takes no start."""
         described = describe_guest(self._snapshot, self._view, guest, wait_s, self._change_s)
-        seated = described._replace(terms=replace(described.terms, start_s=0.0))
-        return GuestInQueue(seated, (len(queue.waiting) - at) * share, at * share), wait_s
+        return described._replace(terms=replace(described.terms, start_s=0.0))
 
     def _slowdown(self, row: int, other: int) -> _Slowdown:
         """What the job shows itself goes before what is known of its kind, once it has shown it for long enough."""

@@ -49,10 +49,21 @@ class QueueOutlook:
         """Until each of those that wait has GPUs of its own."""
         return self._waits_s(self.waiting, -1)
 
-    def leaving(self, row: int) -> tuple[int, float]:
-        """The place in the order of a running guest that would leave its host, whose only guest it is, and its wait then."""
-        at = int(np.searchsorted(self._service[self.waiting], self._service[row], side="right"))
-        return at, float(self._waits_s(np.insert(self.waiting, at, row), row)[at])
+    def around(self, row: int) -> tuple[float, float]:
+        """Of a running guest that would leave its host: the jobs that would wait behind it, and those before it, each times
+        its part of all GPUs.
+        """
+        share = int(self._snapshot.jobs.gpus[row]) / self.total_gpus
+        at = self._place(row)
+        return (len(self.waiting) - at) * share, at * share
+
+    def wait_if_left_s(self, row: int) -> float:
+        """How long it would wait if it left its host, whose only guest it is."""
+        at = self._place(row)
+        return float(self._waits_s(np.insert(self.waiting, at, row), row)[at])
+
+    def _place(self, row: int) -> int:
+        return int(np.searchsorted(self._service[self.waiting], self._service[row], side="right"))
 
     def _waits_s(self, waiting: IntColumn, leaving: int) -> FloatColumn:
         jobs = self._snapshot.jobs
