@@ -312,7 +312,7 @@ class SharingDecider(SnapshotDecider):
             shares=self._workload.shares[rows],
             max_slowdown=self._workload.max_slowdown[rows],
             saves_every_s=self._saves_every_s[rows],
-            observable=np.full(len(rows), self._slowdowns.learner.observes),
+            triable=np.full(len(rows), self._slowdowns.learner.observes),
         )
         if self._observed is not None:
             slowdown, lasted_s = self._observed.columns(rows.tolist(), now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from tests.sampling import examples
 
 Start = Callable[..., Daemon]
 SHARING = {"mode": "advise", "policy": {"name": "sjf-bsbf"}, "sharing": {"partitions": ["main"]}}
-R50, VGG = JobKind("resnet50", 64, "v100"), JobKind("vgg16", 32, "v100")
+R50, VGG, BERT = (JobKind(*told, "v100") for told in (("resnet50", 64), ("vgg16", 32), ("bert", 8)))
 
 
 class Nodes:
@@ -100,7 +101,6 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     nodes = Nodes(slurm, sodad := daemon(**SHARING))
     nodes.follow(40, {1: 10.0, 2: 5.0})
     assert all(math.isnan(one) for one in column(seen[-1], "observed_slowdown").values())
-    assert column(seen[-1], "observable") == {1: 1.0, 2: 1.0}
     slurm.submit(3, gpus=1, work_s=1e6, devices=(1,), guest=True)
     nodes.follow(6, {1: 10.0, 2: 5.0})  # the guest loads
     nodes.follow(40, {1: 8.0, 2: 5.0, 3: 1.0})
@@ -111,7 +111,6 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert math.isnan(slowdown[2])
     assert math.isnan(together_s[2])
     assert math.isnan(slowdown[3]), "nobody knows how fast the guest is alone"
-    assert column(seen[-1], "observable") == {1: 1.0, 2: 1.0, 3: 0.0}
     assert 30 <= together_s[3] <= 40
     slurm.all[3].work_s = 0.0  # it ends
     nodes.follow(6, {1: 10.0, 2: 5.0})
@@ -121,22 +120,31 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert daemon(**SHARING).run().error == "", "the next daemon reads what this one left"
 
 
-def test_a_job_that_waits_will_be_seen_if_its_owner_had_such_jobs_that_told_their_pace(
+def test_who_may_be_tried_beside_others_tells_its_pace_and_needs_memory_that_is_known(
     slurm: FakeSlurm, daemon: Start, seen: list[SharingSnapshot]
 ) -> None:
     sodad = daemon(**SHARING)
     with sodad.store.write() as session:
-        for kind, source in ((R50, Source.MEASURED), (VGG, Source.IMPORTED)):
-            each_s = Estimate(0.1, 0.0, source)
-            value = ProfileValue(ProfileSubject.of(kind), "iteration_s", each_s, owner="alice")
+        for quantity, kind, source, owner in (
+            ("memory_mib", R50, Source.IMPORTED, ""), ("memory_mib", VGG, Source.MEASURED, "alice"),
+            ("iteration_s", R50, Source.MEASURED, "alice"), ("iteration_s", VGG, Source.IMPORTED, ""),
+            ("iteration_s", BERT, Source.MEASURED, "alice"),
+        ):  # fmt: skip
+            subject = ProfileSubject.of(replace(kind, gpus=4, gpu_type=""))
+            value = ProfileValue(subject, quantity, Estimate(0.1, 0.0, source), owner=owner)
             stored.put_value(session, row_columns(value))
-    slurm.submit(1, gpus=4, work_s=1e6)
-    for job_id, kind, user in ((2, R50, "alice"), (3, R50, "bob"), (4, VGG, "alice"), (5, None, "alice")):
+    waiting = {2: (R50, "alice"), 3: (R50, "bob"), 4: (VGG, "alice"), 5: (BERT, "alice"), 6: (None, "alice")}
+    for job_id, (kind, user) in {1: (R50, "bob"), **waiting}.items():
         hints = Hints() if kind is None else Hints(model=kind.model, batch_size=kind.batch)
         slurm.submit(job_id, gpus=4, work_s=1e6, user=user, hints=hints)
     slurm.tick()
+    nodes = Nodes(slurm, sodad)
     sodad.run()
-    assert column(seen[-1], "observable") == {1: 0.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 0.0}
+    assert column(seen[-1], "triable") == {job_id: float(job_id == 2) for job_id in range(1, 7)}
+    nodes.follow(20, {1: 10.0})
+    nodes.close()
+    sodad.run()
+    assert column(seen[-1], "triable") == {job_id: float(job_id in {1, 2}) for job_id in range(1, 7)}
 
 
 @pytest.mark.parametrize("signal", ["TERM", None])

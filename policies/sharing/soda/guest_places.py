@@ -95,7 +95,7 @@ class GuestPlaces:
         waits_s = queue.waits_s()
         host_rows = np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
         self._hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
-        self._tells: BoolColumn = sharing.observable[host_rows]
+        self._triable: BoolColumn = sharing.triable[host_rows]
         refusals = 0
         for at in np.flatnonzero(able).tolist():
             row = int(waiting[at])
@@ -134,8 +134,8 @@ class GuestPlaces:
         """What its places are worth, those that only a trial can tell included."""
         hosts = Hosts(*(column[partners.members] for column in self._hosts))
         worth = weigh_places(queued, hosts, partners.new_xi, partners.pair_xi, work_ratio)
-        tells = bool(self._snapshot.sharing.observable[row]) and queued.guest.gives_way
-        tried = np.flatnonzero(partners.assumed & self._tells[partners.members]) if tells else partners.members[:0]
+        may_try = bool(self._snapshot.sharing.triable[row]) and queued.guest.gives_way
+        tried = np.flatnonzero(may_try & partners.assumed & self._triable[partners.members])
         if len(tried):
             turns_xi = np.maximum(partners.new_xi, partners.pair_xi)[tried]
             trials = weigh_trials(queued, Hosts(*(column[tried] for column in hosts)), turns_xi, work_ratio)

@@ -149,8 +149,8 @@ def test_a_guest_gets_an_idle_gpu_of_its_own_where_that_pays() -> None:
 def assumed(snapshot: SharingSnapshot, *unseen: int) -> SharingSnapshot:
     """Nobody knows how much anybody slows anybody, and that of all jobs but these would be seen."""
     known = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), MILD))
-    observable = ~np.isin(snapshot.jobs.job_id, unseen)
-    return replace(snapshot, known=known, sharing=replace(snapshot.sharing, observable=observable))
+    triable = ~np.isin(snapshot.jobs.job_id, unseen)
+    return replace(snapshot, known=known, sharing=replace(snapshot.sharing, triable=triable))
 
 
 @pytest.mark.parametrize(("preemptible", "unseen"), [(True, ()), (False, ()), (True, (1,)), (True, (3,))])

@@ -97,7 +97,9 @@ def test_a_router_that_begins_goes_on_with_drains_from_files(site: Site) -> None
     site.start()
     site.wait_serving(2)
     wait_until(lambda: site.status(1) == "DRAIN", "drained")
-    wait_until(lambda: site.asked(5) == {"2"}, "2 alone serves")  # a late answer to a check of 2 calls 1 back for a while
+    wait_until(
+        lambda: site.asked(5) == {"2"}, "2 alone serves"
+    )  # a late answer to a check of 2 calls 1 back for a while
 
 
 def test_without_a_word_of_sodads_all_serve_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
