@@ -102,6 +102,7 @@ class SharingRound:
         self._snapshot = snapshot
         self._change_s = change_s
         self._service = service
+        self._prices_s: FloatColumn = np.full(len(snapshot.jobs), change_s)
         self._places = OrderedPlaces(snapshot, service, change_s)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
@@ -119,7 +120,7 @@ class SharingRound:
         preempts += leaving
         self._name_devices(preempts)
         starts = any(claim.at_once for claim in placing.claims.values())
-        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._change_s)
+        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._prices_s)
         guests.find(self._queue(interference_view))
         self._places.place_cpu_jobs()
         plan = self._places.plan(policy, preempts)
@@ -164,7 +165,7 @@ class SharingRound:
     def _review_guests(self, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
         """Guests that had better wait, by what is known of them and their hosts by now."""
         jobs, found = self._snapshot.jobs, []
-        review = PairReview(self._snapshot, interference_view, self._change_s)
+        review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
         for guest, host in self._slots.lone_pairs():
             if not jobs.preemptible[guest] or (self._placing.verdict[[guest, host]] != JobVerdict.RUN).any():

@@ -44,7 +44,7 @@ from slurm_soda.policies.sharing.soda.place_worth import (
 )
 from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
-from slurm_soda.policies.snapshot import BoolColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 JOBS_PER_GPU = 2
 """A host and a guest."""
@@ -67,12 +67,12 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
-        change_s: float,
+        prices_s: FloatColumn,
     ) -> None:
-        """``change_s``: what a preemption costs on each GPU."""
+        """``prices_s``: by row, what the preemption of a job costs on each of its GPUs."""
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
-        self._change_s = change_s
+        self._prices_s = prices_s
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
@@ -100,7 +100,7 @@ class GuestPlaces:
         for at in np.flatnonzero(able).tolist():
             row = int(waiting[at])
             share = int(jobs.gpus[row]) / queue.total_gpus
-            guest = describe_guest(self._snapshot, self._interference_view, row, float(waits_s[at]), self._change_s)
+            guest = describe_guest(self._snapshot, self._interference_view, row, float(waits_s[at]), self._prices_s)
             queued = GuestInQueue(guest, (len(waiting) - at - 1) * share, at * share)
             refusals = 0 if self._join(row, queued) else refusals + 1
             if refusals == _MOST_REFUSALS:
@@ -171,12 +171,12 @@ class GuestPlaces:
 
 
 def describe_guest(
-    snapshot: SharingSnapshot, interference_view: InterferenceView, row: int, wait_s: float, change_s: float
+    snapshot: SharingSnapshot, interference_view: InterferenceView, row: int, wait_s: float, prices_s: FloatColumn
 ) -> WaitingGuest:
-    """A job that would wait so long for GPUs of its own; ``change_s``: what a preemption costs on each GPU."""
+    """A job that would wait so long for GPUs of its own; ``prices_s``: by row, what a preemption costs on each GPU."""
     return WaitingGuest(
         expect_remaining_s(snapshot, np.array([row]))[0],
         interference_view.guest_terms(row) or GuestTerms(revokes=False),
         wait_s,
-        change_s if snapshot.jobs.preemptible[row] else math.inf,
+        float(prices_s[row]) if snapshot.jobs.preemptible[row] else math.inf,
     )

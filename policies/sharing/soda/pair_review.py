@@ -22,6 +22,7 @@ from slurm_soda.policies.sharing.soda.guest_places import describe_guest
 from slurm_soda.policies.sharing.soda.place_worth import GuestInQueue, Hosts, leaving_cost_s, weigh_places
 from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+from slurm_soda.policies.snapshot import FloatColumn
 
 _ROUNDING = 1e-6
 """Of the wait: gains below that are none."""
@@ -52,9 +53,9 @@ class _Slowdown(NamedTuple):
 class PairReview:
     """Of one snapshot."""
 
-    def __init__(self, snapshot: SharingSnapshot, interference_view: InterferenceView, change_s: float) -> None:
-        """``change_s``: what a preemption costs on each GPU."""
-        self._snapshot, self._view, self._change_s = snapshot, interference_view, change_s
+    def __init__(self, snapshot: SharingSnapshot, interference_view: InterferenceView, prices_s: FloatColumn) -> None:
+        """``prices_s``: by row, what the preemption of a job costs on each of its GPUs."""
+        self._snapshot, self._view, self._prices_s = snapshot, interference_view, prices_s
 
     def find_leaving(self, guest: int, host: int, queue: QueueOutlook) -> LeavingGuest | None:
         """The guest, if it had better leave this host, whose only guest it is; ``None``: it stays."""
@@ -62,7 +63,7 @@ class PairReview:
         of_guest, of_host = self._slowdown(guest, host), self._slowdown(host, guest)
         together_s = self._snapshot.now_s - max(float(jobs.start_s[guest]), float(jobs.start_s[host]))
         assumed = of_guest.assumed or of_host.assumed
-        if together_s < (2.0 * (MEASURED_AFTER_S + self._change_s) if assumed else MEASURED_AFTER_S):
+        if together_s < (2.0 * (MEASURED_AFTER_S + float(self._prices_s[guest])) if assumed else MEASURED_AFTER_S):
             return None
         if not (math.isfinite(of_guest.xi) and math.isfinite(of_host.xi)):
             return None
@@ -84,7 +85,7 @@ class PairReview:
 
     def _seated(self, guest: int, wait_s: float) -> WaitingGuest:
         """A running guest as if it waited; to stay where it is takes no start."""
-        described = describe_guest(self._snapshot, self._view, guest, wait_s, self._change_s)
+        described = describe_guest(self._snapshot, self._view, guest, wait_s, self._prices_s)
         return described._replace(terms=replace(described.terms, start_s=0.0))
 
     def _slowdown(self, row: int, other: int) -> _Slowdown:
