@@ -167,13 +167,14 @@ class SharingRound:
         jobs, found = self._snapshot.jobs, []
         review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
-        for guest, host in self._slots.lone_pairs():
-            if not jobs.preemptible[guest] or (self._placing.verdict[[guest, host]] != JobVerdict.RUN).any():
+        for guest, hosts in self._slots.seated():
+            if not jobs.preemptible[guest] or (self._placing.verdict[[guest, *hosts]] != JobVerdict.RUN).any():
                 continue
-            left = review.find_leaving(guest, host, queue)
+            left = review.find_leaving(guest, hosts, queue, lone=self._slots.is_lone(hosts))
             if left is not None:
                 self._placing.verdict[guest] = JobVerdict.PREEMPT
-                reason = f"all jobs together end {left.gain_s:.0f} s earlier if it leaves job {jobs.job_id[host]}"
+                names = ", ".join(str(jobs.job_id[host]) for host in hosts)
+                reason = f"all jobs together end {left.gain_s:.0f} s earlier if it leaves its host, job {names}"
                 apart = tuple(sorted(int(jobs.job_id[row]) for row in left.apart))
                 found.append(PreemptJob(int(jobs.job_id[guest]), (), reason, apart))
         return tuple(found)

@@ -23,6 +23,8 @@ class WaitingGuest(NamedTuple):
     """Until it would have GPUs of its own; who loses its place waits for them until then."""
     move_s: float
     """What it costs to preempt it, on each of its GPUs; infinite: it cannot be."""
+    unsaved_s: float = 0.0
+    """Work that it has done since it last saved its state, lost if its place is revoked."""
 
     @property
     def gives_way(self) -> bool:
@@ -73,6 +75,9 @@ def expect_outcomes(
     if terms.revokes or guest.gives_way:
         new_end_s, out_of_turn_s = new_end_s + early_s, np.zeros_like(early_s)
     guest_work_s = np.where(outlives, np.minimum(done_s, needs_s), needs_s) / work_ratio
+    if terms.revokes and guest.unsaved_s:
+        lost_s = np.where(outlives, guest.unsaved_s, 0.0)
+        new_end_s, guest_work_s = new_end_s + lost_s, guest_work_s - lost_s
     stays = (guest.wait_s + work_s - new_end_s, host_end_s - left_s, guest_work_s, out_of_turn_s)
     if not (guest.gives_way and moves.any()):
         return [_mean(stays)]

@@ -1,13 +1,17 @@
-"""Guests that had better leave: what their places are worth is weighed again, by what is known of the pair by now.
+"""Guests that had better leave: what their places are worth is weighed again, by what is known of them by now.
 
 A pair was made by what was known of it, perhaps only to find out (:mod:`.place_worth`). A guest that can be preempted leaves
 once all jobs together would end earlier if it waited, by more than the preemption costs. While nobody has seen how much the
 two slow each other, they have twice the minute that this takes; then what is assumed of them counts.
+
+To be preempted saves a guest's state, to be revoked as its host ends does not. So what it has done since it last saved it is
+at stake: the more, the longer it stays.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -57,36 +61,47 @@ class PairReview:
         """``prices_s``: by row, what the preemption of a job costs on each of its GPUs."""
         self._snapshot, self._view, self._prices_s = snapshot, interference_view, prices_s
 
-    def find_leaving(self, guest: int, host: int, queue: QueueOutlook) -> LeavingGuest | None:
-        """The guest, if it had better leave this host, whose only guest it is; ``None``: it stays."""
-        jobs = self._snapshot.jobs
-        of_guest, of_host = self._slowdown(guest, host), self._slowdown(host, guest)
-        together_s = self._snapshot.now_s - max(float(jobs.start_s[guest]), float(jobs.start_s[host]))
-        assumed = of_guest.assumed or of_host.assumed
+    def find_leaving(self, guest: int, hosts: Sequence[int], queue: QueueOutlook, *, lone: bool) -> LeavingGuest | None:
+        """The guest, if it had better leave its hosts; ``None``: it stays.
+
+        ``lone``: it is the only guest of its only host. Of several hosts the first to end counts; that any of them would be
+        faster without it is sure of a lone one only.
+        """
+        jobs, snapshot = self._snapshot.jobs, self._snapshot
+        beside = [(self._slowdown(guest, host), self._slowdown(host, guest)) for host in hosts]
+        assumed = any(one.assumed or other.assumed for one, other in beside)
+        together_s = snapshot.now_s - float(jobs.start_s[[guest, *hosts]].max())
         if together_s < (2.0 * (MEASURED_AFTER_S + float(self._prices_s[guest])) if assumed else MEASURED_AFTER_S):
             return None
-        if not (math.isfinite(of_guest.xi) and math.isfinite(of_host.xi)):
+        xi, its = max(one.xi for one, _ in beside), beside[0][1].xi if lone else 1.0
+        if not (math.isfinite(xi) and math.isfinite(its)):
             return None
-        host_rows = np.array([host])
-        hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
+        left_s = expect_remaining_s(snapshot, np.array(hosts))
+        first = int(left_s.mean(axis=1).argmin())
+        host = Hosts(left_s[[first]], queue.weight(jobs.gpus[[hosts[first]]]))
         behind, ahead = queue.around(guest)
-        work_ratio = self._view.accumulation_slowdown(guest)
+        pace, its_delay = 1.0 / (xi * self._view.accumulation_slowdown(guest)), 1.0 - 1.0 / its
         # Cheap, and enough where nothing is revoked: the host delays the guest's turn by its own delay at the most.
-        pace, its_delay = 1.0 / (of_guest.xi * work_ratio), 1.0 - 1.0 / of_host.xi
-        if pace * (1.0 + behind) - its_delay >= float(hosts.weight[0]) * its_delay:
+        gains = pace * (1.0 + behind) - its_delay >= float(host.weight[0]) * its_delay
+        if gains and not snapshot.mechanism.revokes:
             return None
-        wait_s = queue.wait_if_left_s(guest)
-        queued = GuestInQueue(self._seated(guest, wait_s), behind, ahead)
-        xi = (np.array([one.xi]) for one in (of_guest, of_host))
-        gain_s = -float(weigh_places(queued, hosts, *xi, work_ratio).total_s[0]) - leaving_cost_s(queued)
+        wait_s = queue.wait_if_left_s(guest, float(left_s[first].mean()))
+        queued = GuestInQueue(self._seated(guest, wait_s, together_s * pace), behind, ahead)
+        ratio = self._view.accumulation_slowdown(guest)
+        worth = weigh_places(queued, host, np.array([xi]), np.array([its]), ratio)
+        gain_s = -float(worth.total_s[0]) - leaving_cost_s(queued)
         if not _ROUNDING * max(wait_s, 1.0) < gain_s < math.inf:
             return None
-        return LeavingGuest(guest, gain_s, () if of_guest.kept and of_host.kept else (host,))
+        kept = all(one.kept and other.kept for one, other in beside)
+        return LeavingGuest(guest, gain_s, () if kept else tuple(hosts))
 
-    def _seated(self, guest: int, wait_s: float) -> WaitingGuest:
-        """A running guest as if it waited; to stay where it is takes no start."""
+    def _seated(self, guest: int, wait_s: float, done_s: float) -> WaitingGuest:
+        """A running guest as if it waited, with what it has done there; to stay where it is takes no start."""
         described = describe_guest(self._snapshot, self._view, guest, wait_s, self._prices_s)
-        return described._replace(terms=replace(described.terms, start_s=0.0))
+        every_s = described.terms.saves_every_s
+        # It saved its state at some time within the last interval, half of it ago on average.
+        unsaved_s = min(done_s, every_s / 2.0)
+        return described._replace(terms=replace(described.terms, start_s=0.0), unsaved_s=unsaved_s)
 
     def _slowdown(self, row: int, other: int) -> _Slowdown:
         """What the job shows itself goes before what is known of its kind, once it has shown it for long enough."""

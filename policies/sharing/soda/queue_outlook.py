@@ -39,6 +39,7 @@ class QueueOutlook:
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
         self.waiting, self._service = waiting, service
+        self._found: dict[int, FloatColumn] = {}
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
 
     def weight(self, gpus: FloatColumn | float) -> FloatColumn | float:
@@ -47,43 +48,48 @@ class QueueOutlook:
 
     def waits_s(self) -> FloatColumn:
         """Until each of those that wait has GPUs of its own."""
-        return self._waits_s(self.waiting, -1)
+        return self._waits_s(0)[: len(self.waiting)]
 
     def around(self, row: int) -> tuple[float, float]:
-        """Of a running guest that would leave its host: the jobs that would wait behind it, and those before it, each times
+        """Of a running guest that would leave its hosts: the jobs that would wait behind it, and those before it, each times
         its part of all GPUs.
         """
         share = int(self._snapshot.jobs.gpus[row]) / self.total_gpus
         at = self._place(row)
         return (len(self.waiting) - at) * share, at * share
 
-    def wait_if_left_s(self, row: int) -> float:
-        """How long it would wait if it left its host, whose only guest it is."""
-        at = self._place(row)
-        return float(self._waits_s(np.insert(self.waiting, at, row), row)[at])
+    def wait_if_left_s(self, row: int, host_left_s: float) -> float:
+        """How long it would wait if it left its hosts, the first of which would end after so long then."""
+        at, last = self._place(row), len(self.waiting)
+        wait_s = float(self._waits_s(0 if at < last else int(self._snapshot.jobs.gpus[row]))[at])
+        return wait_s if at else min(wait_s, host_left_s)
 
     def _place(self, row: int) -> int:
         return int(np.searchsorted(self._service[self.waiting], self._service[row], side="right"))
 
-    def _waits_s(self, waiting: IntColumn, leaving: int) -> FloatColumn:
-        jobs = self._snapshot.jobs
+    def _waits_s(self, more: int) -> FloatColumn:
+        """Of those that wait, and of one more behind them that wants so many GPUs; 0: of nobody else."""
+        if more not in self._found:
+            self._found[more] = self._find_waits_s(more)
+        return self._found[more]
+
+    def _find_waits_s(self, more: int) -> FloatColumn:
+        jobs, waiting = self._snapshot.jobs, self.waiting
         stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
         running = np.flatnonzero(stays)
-        running = running[running != leaving]
         left_s = self._hold_s(running)
         # What a guest shares is free once its host has ended: it makes way, or its place is revoked.
         own = jobs.gpus[running] - self._guests_on()[running]
-        occupied = (there for there in self._gpu_occupancy.jobs_on if len(there) > 1 and leaving not in there)
-        shared = {row for there in occupied for row in there}
+        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
         for at, row in enumerate(running.tolist()):
             if row in shared:
                 left_s[at] *= self._interference_view.pace(row)
+        work_s = self._hold_s(waiting[:MOST_JOBS])
+        wanted = jobs.gpus[waiting].tolist()
+        if more:
+            wanted, work_s = [*wanted, more], np.concatenate((work_s, np.full((1, work_s.shape[1]), _LONG_S)))
         return expect_waits_s(
-            int(self._placing.free_capacity.now.gpus.sum()),
-            left_s,
-            own.tolist(),
-            self._hold_s(waiting[:MOST_JOBS]),
-            jobs.gpus[waiting].tolist(),
+            int(self._placing.free_capacity.now.gpus.sum()), left_s, own.tolist(), work_s[:MOST_JOBS], wanted
         )
 
     def _guests_on(self) -> IntColumn:

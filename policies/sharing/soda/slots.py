@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -49,13 +51,13 @@ class SharedSlots:
             found[host] += float(price_s[mine].sum())
         return found
 
-    def lone_pairs(self) -> list[tuple[int, int]]:
-        """Guests of one host, which hosts nobody else, each with it; without those who host somebody themselves."""
-        return [
-            (guest, hosts[0])
-            for guest, hosts in sorted(self._hosts.items())
-            if guest not in self.guests and len(hosts) == 1 and len(self.guests[hosts[0]]) == 1
-        ]
+    def seated(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Guests that host nobody themselves, with their hosts; ascending."""
+        return [(guest, tuple(hosts)) for guest, hosts in sorted(self._hosts.items()) if guest not in self.guests]
+
+    def is_lone(self, hosts: Sequence[int]) -> bool:
+        """Whether these are one host with one guest."""
+        return len(hosts) == 1 and len(self.guests[hosts[0]]) == 1
 
     def find_movers(
         self, snapshot: SharingSnapshot, view: InterferenceView, change_s: float

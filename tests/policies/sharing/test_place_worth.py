@@ -71,5 +71,8 @@ def test_what_a_guest_shares_is_free_once_its_host_has_ended() -> None:
     queue = QueueOutlook(snapshot, placing, occupancy, view, waiting=np.array([3, 4]), service=service)
     assert queue.waits_s().tolist() == [360.0, 460.0]
     assert queue.around(1) == (1.0, 0.0)
-    assert queue.wait_if_left_s(1) == 300.0, "its host is slowed no longer then"
+    assert queue.wait_if_left_s(1, 300.0) == 300.0, "its host is slowed no longer then"
+    service[1] = 500.0
+    assert queue.around(1) == (0.0, 1.0)
+    assert queue.wait_if_left_s(1, 300.0) == 560.0
     assert queue.weight(2.0) == 3.0

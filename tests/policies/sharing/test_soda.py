@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.remaining_time_curve import BINS
 from slurm_soda.policies.sharing.job_kinds import TimeSlicingPrior
-from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, SLURM
 from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
@@ -178,6 +178,23 @@ def test_a_guest_leaves_once_it_is_seen_that_its_place_does_not_pay() -> None:
         assert [action.parted_from for action in plan.preempts] == ([(1,)] if leaves else [])
     known = decide(replace(together, known=HARSH))
     assert [action.parted_from for action in known.preempts] == [()]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "saves_every_s", "leaves"),
+    [(9000.0, np.inf, True), (1000.0, np.inf, False), (9000.0, 600.0, False), (9000.0, 20_000.0, True)],
+)
+def test_by_slurms_mechanism_a_guest_leaves_before_its_host_ends_if_it_would_lose_more(
+    left_s: float, saves_every_s: float, leaves: bool
+) -> None:
+    """It has done some 3600 s of work."""
+    jobs = [
+        on(1, 2000.0, 0, preemptible=False, start_s=0.0), on(2, left_s, 0, preemptible=True, start_s=NOW_S - 4000.0)
+    ]  # fmt: skip
+    snapshot = by_slurm(scene(jobs, NodeTable.uniform(1, 1), MILD))
+    sharing = replace(snapshot.sharing, saves_every_s=np.full(2, saves_every_s))
+    assert set(preempted(decide(replace(snapshot, sharing=sharing)))) == ({2} if leaves else set())
+    assert not preempted(decide(replace(snapshot, sharing=sharing, mechanism=IDEAL)))
 
 
 def test_what_nobody_sees_within_twice_a_minute_counts_as_it_is_assumed() -> None:
