@@ -41,7 +41,7 @@ class Hosts(NamedTuple):
 
 
 class PlaceWorth(NamedTuple):
-    """By host, in seconds of the sum of all completion times."""
+    """By host, in seconds of the sum of all completion times, in all or by each second."""
 
     gain_s: FloatColumn
     cost_s: FloatColumn
@@ -69,9 +69,32 @@ def weigh_places(
     return best
 
 
+def gain_a_second(
+    queued: GuestInQueue, hosts: Hosts, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: float
+) -> PlaceWorth:
+    """What all together gain and lose by each second that a job is beside each of these hosts.
+
+    Places are few, and the next job can have one once this one has left: so who gains most a second there goes first.
+    """
+    pace, its_pace = 1.0 / (np.maximum(guest_xi, 1.0) * work_ratio), 1.0 / np.maximum(host_xi, 1.0)
+    return PlaceWorth((1.0 + queued.behind) * pace, hosts.weight * (1.0 - its_pace))
+
+
 def leaving_cost_s(queued: GuestInQueue) -> float:
     """What it costs all together that a guest is preempted: it ends later by that, and those behind it by their part."""
     return queued.guest.move_s * (1.0 + queued.behind)
+
+
+def gain_a_second_of_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: float) -> PlaceWorth:
+    """The same where nobody knows how much the two slow each other, once it is known and none are beside each other who had
+    better not be.
+    """
+    gain = np.zeros(len(hosts.weight))
+    for part in _LIKELY.tolist():
+        xi = 1.0 + part * (turns_xi - 1.0)
+        found = gain_a_second(queued, hosts, xi, xi, work_ratio).total_s
+        gain += np.maximum(found, 0.0) / len(_LIKELY)
+    return PlaceWorth(gain, np.zeros(len(gain)))
 
 
 def weigh_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: float) -> PlaceWorth:
