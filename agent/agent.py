@@ -13,6 +13,7 @@ from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
 from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.node_use import NodeUseReader
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.report_sender import ReportSender, within
 from slurm_soda.agent.reporting.run_records import NodeRun, RunRecords
@@ -25,6 +26,7 @@ from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.sm_use import SmUseCounter
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.errors import RecordError, SpoolError
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.systemd import SystemdNotifier
 from slurm_soda.wire.walls import NodeWalls
@@ -68,6 +70,8 @@ class AgentDependencies:
     """As well, of NVIDIA MPS."""
     walls: Callable[[], NodeWalls] | None = None
     """Looks at the hooks for each report."""
+    bandwidth: Callable[[], NodeBandwidth | None] = lambda: None
+    """The node's memory bandwidth, where it is measured."""
 
 
 class Agent:
@@ -77,6 +81,7 @@ class Agent:
         self._config = config
         self._parts = parts
         self._notifier = SystemdNotifier(parts.environ)
+        self._use = NodeUseReader(self._counts)
         self._reports = ReportSender(
             config,
             parts.clock,
@@ -84,6 +89,8 @@ class Agent:
             core_messages=parts.core_messages,
             mps=parts.mps,
             walls=parts.walls,
+            bandwidth=parts.bandwidth,
+            use=self._use,
             faults=parts.faults,
             gpus=parts.gpus,
             uploader=parts.uploader,
@@ -168,6 +175,7 @@ class Agent:
             run_records.save(run, now_s)
         self._parts.progress.clean(run.opened for run in run_records.active() if run.opened is not None)
         sample = self._sample([run for run in runs if not run.over], readings)
+        self._use.note(sample, whole=gpus)
         self._ask_controllers("turn", lambda resource_controller: resource_controller.turn(sample))
         if run_records.has_unreported() or self._parts.core_messages or self._parts.mps:
             self._reports.news.set()
@@ -177,6 +185,7 @@ class Agent:
         """Read the GPUs alone, for controllers that want a turn at least so often."""
         runs = [run for run in self._parts.run_records.active() if run.closed is None]
         sample = self._sample(runs, self._readings(runs))
+        self._use.note(sample, whole=True)
         self._ask_controllers(
             "turn",
             lambda resource_controller: (
@@ -186,6 +195,17 @@ class Agent:
 
     def _sample(self, runs: Sequence[NodeRun], readings: Mapping[int, GpuReading]) -> NodeSample:
         return NodeSample(self._parts.steady(), tuple(runs), readings, unix_s=self._parts.clock())
+
+    def _counts(self) -> Sequence[Mapping[str, int]]:
+        """What the controllers limit now."""
+        counts: list[Mapping[str, int]] = []
+
+        def count(resource_controller: ResourceController) -> Sequence[str]:
+            counts.append(resource_controller.counts())
+            return ()
+
+        self._ask_controllers("count", count)
+        return counts
 
     def _ask_controllers(self, what: str, ask: Callable[[ResourceController], Sequence[str]]) -> None:
         """Have every controller do one thing. One that fails must take neither the others nor the reports with it."""
@@ -232,10 +252,11 @@ class Agent:
         for run in runs:
             if run.opened is None or run.usage is None:
                 continue
-            own: list[GpuReading] = [readings[i] for i in run.opened.gpus if i in readings]
+            own = {i: readings[i] for i in run.opened.gpus if i in readings}
             if own:
-                util_ratio = sum(gpu.util_ratio for gpu in own) / len(own)
-                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own), longest_gap_s)
+                util_ratio = sum(gpu.util_ratio for gpu in own.values()) / len(own)
+                run.usage.add_gpus(now_s, util_ratio, sum(gpu.memory_mib for gpu in own.values()), longest_gap_s)
+                run.usage.add_each_gpu(now_s, own, longest_gap_s)
         return readings
 
     def _prepare_progress(self, opened: JobOpened) -> None:

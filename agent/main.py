@@ -49,6 +49,8 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
     spool = Spool(config.spool)
     spool.clear_leftovers()
     faults, gpus, core_messages, mps = RecentFaults(), Gpus(), CoreMessages(), MpsNews()
+    controllers = _controllers(config, gpus, core_messages) if keeps else ()
+    measures = (one.bandwidth for one in controllers if isinstance(one, MemoryBandwidthController))
     parts = AgentDependencies(
         clock=time.time,
         steady=time.monotonic,
@@ -62,10 +64,11 @@ def build_agent(config: AgentConfig, *, keeps: bool) -> Agent:
         faults=faults,
         environ=os.environ,
         booted_s=psutil.boot_time(),
-        resource_controllers=(*_controllers(config, gpus, core_messages), MpsWatch(gpus, mps)) if keeps else (),
+        resource_controllers=(*controllers, MpsWatch(gpus, mps)) if keeps else (),
         core_messages=core_messages,
         mps=mps,
         walls=HookWalls().read,
+        bandwidth=next(measures, lambda: None),
     )
     return Agent(config, parts)
 
@@ -108,19 +111,20 @@ async def _run(config: AgentConfig, *, once: bool) -> None:
     await agent.run(stop)
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may say."""
     parser = argparse.ArgumentParser(
         prog="soda-agent", description="Samples the jobs of this node and reports them to sodad."
     )
     parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
     parser.add_argument("--interval-s", type=float, help="seconds between two samples (overrides the file)")
     parser.add_argument("--once", action="store_true", help="take one sample, send one report and leave")
-    return parser.parse_args(argv)
+    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the agent; the exit status is returned."""
-    arguments = _arguments(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         config = load_agent_config(arguments.config or CONFIG_FILE, os.environ, required=arguments.config is not None)
         if arguments.interval_s is not None:

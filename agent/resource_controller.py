@@ -46,3 +46,7 @@ class ResourceController(Protocol):
     def close(self) -> Sequence[str]:
         """The agent stops in order: give back what cannot be kept without it."""
         ...
+
+    def counts(self) -> Mapping[str, int]:
+        """What it limits now, for the site's monitoring: by a name of :data:`slurm_soda.wire.node_use.COUNTS`."""
+        ...

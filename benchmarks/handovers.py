@@ -8,19 +8,15 @@ Router, HAProxy and instances are the real ones, as processes of this machine; s
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from benchmarks.service_queries import answered_after_s, in_flight, lost_between, query_figures, recovered_after_s
 from benchmarks.service_site import TARGET_MS, RunningInstance, ServiceSite, SteadyLoad, service_site
-from slurm_soda.services.load.load_report import SentQuery, load_report
 from slurm_soda.services.percentile import percentile
-
-WINDOW_S = 5.0
-"""Queries of so long make a p99 while a service recovers."""
 
 
 def hand_over_often(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def hand_over_often(site: ServiceSite, times: int, qps: float) -> dict[str, Any]
         now = fresh
         took_s.append(time.monotonic() - began_s)
     time.sleep(3.0)
-    return {"handovers": times, "handover_s": percentile(took_s, 0.5), **_figures(load.end())}
+    return {"handovers": times, "handover_s": percentile(took_s, 0.5), **query_figures(load.end(), TARGET_MS)}
 
 
 def kill_one(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
@@ -58,10 +54,10 @@ def kill_one(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
     queries = load.end()
     return {
         "kills": times,
-        "in_flight_at_kills": [_in_flight(queries, at_s) for at_s in killed_s],
-        "lost_after_kills": [_lost(queries, at_s) for at_s in killed_s],
-        "within_target_after_s": recovered_after_s(queries, killed_s),
-        **_figures(queries),
+        "in_flight_at_kills": [in_flight(queries, at_s) for at_s in killed_s],
+        "lost_after_kills": [lost_between(queries, at_s, at_s + 10.0) for at_s in killed_s],
+        "within_target_after_s": recovered_after_s(queries, killed_s, TARGET_MS),
+        **query_figures(queries, TARGET_MS),
     }
 
 
@@ -80,47 +76,10 @@ def burst(site: ServiceSite, times: int, qps: float) -> dict[str, Any]:
     queries = load.end()
     return {
         "bursts": times,
-        "all_answered_after_s": [_answered_after_s(queries, at_s) for at_s in began_s],
-        "within_target_after_s": recovered_after_s(queries, began_s),
-        **_figures(queries),
+        "all_answered_after_s": [answered_after_s(queries, at_s, 1.2) for at_s in began_s],
+        "within_target_after_s": recovered_after_s(queries, began_s, TARGET_MS),
+        **query_figures(queries, TARGET_MS),
     }
-
-
-def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float]) -> list[float]:
-    """After each event, the time from which p99 was within the target until the next one; a failure counts as late.
-
-    In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already. A query that was in flight
-    at an event is one of those after it.
-    """
-    found = []
-    for at_s, next_s in zip(events_s, [*events_s[1:], math.inf], strict=True):
-        windows: dict[int, list[float]] = {}
-        for query in queries:
-            if at_s <= query.planned_s + query.latency_s < next_s:
-                latency_ms = math.inf if query.error else 1000 * query.latency_s
-                windows.setdefault(int(max(0.0, query.planned_s - at_s) / WINDOW_S), []).append(latency_ms)
-        late = [at for at, here in windows.items() if percentile(here, 0.99) > TARGET_MS]
-        found.append((max(late) + 1) * WINDOW_S if late else 0.0)
-    return found
-
-
-def _in_flight(queries: Sequence[SentQuery], at_s: float) -> int:
-    return sum(query.planned_s <= at_s < query.planned_s + query.latency_s for query in queries)
-
-
-def _lost(queries: Sequence[SentQuery], at_s: float) -> int:
-    return sum(bool(query.error) and at_s - 1 <= query.planned_s < at_s + 9 for query in queries)
-
-
-def _answered_after_s(queries: Sequence[SentQuery], at_s: float) -> float:
-    sent = [query.planned_s + query.latency_s for query in queries if at_s <= query.planned_s < at_s + 1.2]
-    return round(max(sent, default=at_s) - at_s, 2)
-
-
-def _figures(queries: Sequence[SentQuery]) -> dict[str, Any]:
-    report = load_report(queries, TARGET_MS).to_dict()
-    kept = ("queries", "errors", "violations", "p50_ms", "p95_ms", "p99_ms", "max_ms", "p99_late_ms", "errors_by_kind")
-    return {key: round(report[key], 1) if isinstance(report[key], float) else report[key] for key in kept}
 
 
 SCENARIOS: Mapping[str, Any] = {"handovers": hand_over_often, "kill": kill_one, "burst": burst}

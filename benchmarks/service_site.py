@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -176,13 +177,26 @@ def service_site() -> Iterator[ServiceSite]:
 class SteadyLoad:
     """Queries at a rate that can be changed, from a process of its own, until asked to end."""
 
-    def __init__(self, url: str, qps: float) -> None:
+    def __init__(self, url: str, qps: float, *, seed: int | None = None, timeout_s: float = 30.0) -> None:
+        """Begin to send.
+
+        Args:
+            url: of the router.
+            qps: queries a second.
+            seed: of the times of a Poisson process; None: queries at even distances.
+            timeout_s: a query without an answer after so long is lost.
+        """
         context = multiprocessing.get_context("fork")
         self._rate = context.Value("d", qps)
         self._ends = context.Event()
         self._receiver, sender = context.Pipe(duplex=False)
         self.began_s = time.monotonic()
-        self._process = context.Process(target=_send, args=(url, self._rate, self._ends, sender), daemon=True)
+        self._process = context.Process(
+            target=_send,
+            args=(url, self._rate, self._ends, sender),
+            kwargs={"seed": seed, "timeout_s": timeout_s},
+            daemon=True,
+        )
         self._process.start()
 
     def change(self, qps: float) -> None:
@@ -201,11 +215,13 @@ class SteadyLoad:
         return queries
 
 
-def _send(url: str, rate: Any, ends: Event, to: Connection) -> None:
+def _send(url: str, rate: Any, ends: Event, to: Connection, *, seed: int | None, timeout_s: float) -> None:
+    draws = random.Random(seed)
+
     def times() -> Iterator[float]:
         at_s = 0.0
         while not ends.is_set():
             yield at_s
-            at_s += 1.0 / rate.value
+            at_s += 1.0 / rate.value if seed is None else draws.expovariate(rate.value)
 
-    to.send(asyncio.run(send_load(url, times(), body=b'{"input": 1}')))
+    to.send(asyncio.run(send_load(url, times(), body=b'{"input": 1}', timeout_s=timeout_s)))

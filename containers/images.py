@@ -84,11 +84,7 @@ def ensure_images(
     """
     top = find_checkout()
     with _build_lock(top / "build"):
-        below = base or ensure_base(client, say, release)
-        slurm = slurm_layer(release, below)
-        if not has_image(client, slurm.tag):
-            _build(client, say, slurm, {})
-        packages = _python(client, say, slurm.tag, top, release)
+        packages = _dependencies(client, say, top, release, base)
         if serving:
             packages = _serving(client, say, packages, top, release)
         layers = [ImageLayer("product", packages, sources(top))]
@@ -100,6 +96,28 @@ def ensure_images(
                 for name, kept in _IMAGES_KEPT.items():
                     _remove_old_images(client, name, kept)
         return layers[-1].tag
+
+
+def ensure_dependencies_image(
+    client: docker.DockerClient, say: ReportProgress, release: SlurmRelease, base: str | None = None
+) -> str:
+    """Tag of an image with a release of Slurm, its headers and what slurm-soda's locks name, but no slurm-soda.
+
+    Raises:
+        ClusterError: as :func:`ensure_images`.
+    """
+    top = find_checkout()
+    with _build_lock(top / "build"):
+        return _dependencies(client, say, top, release, base)
+
+
+def _dependencies(
+    client: docker.DockerClient, say: ReportProgress, top: Path, release: SlurmRelease, base: str | None
+) -> str:
+    slurm = slurm_layer(release, base or ensure_base(client, say, release))
+    if not has_image(client, slurm.tag):
+        _build(client, say, slurm, {})
+    return _python(client, say, slurm.tag, top, release)
 
 
 def slurm_layer(release: SlurmRelease, below: str) -> ImageLayer:

@@ -30,7 +30,11 @@ class SlurmRelease:
 
 SLURM_RELEASES = {
     release.version: release
-    for release in (SlurmRelease(DEFAULT_SLURM, "trixie", "3.13"), SlurmRelease("26.05", "forky", "3.14"))
+    for release in (
+        SlurmRelease(DEFAULT_SLURM, "trixie", "3.13"),
+        SlurmRelease("26.05", "forky", "3.14"),
+        SlurmRelease("22.05", "bookworm", "3.11"),
+    )
 }
 """By version, the default first."""
 

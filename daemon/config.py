@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -211,6 +212,35 @@ class ApiSettings(_Section):
         return self.report_host or self.host, self.port if self.report_port is None else self.report_port
 
 
+class MetricsSettings(_Section):
+    """``[metrics]``: figures for Prometheus, at an address of their own, where nobody has to say who he is."""
+
+    listen: str = ""
+    """``HOST:PORT``; empty: nowhere."""
+    nodes: bool = True
+    """Also figures of each node and GPU, at ``/metrics/nodes``."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, listen: str) -> str:
+        if listen and _split_address(listen) is None:
+            raise ValueError('an address and a port, such as "127.0.0.1:6831" or "[::1]:6831"; "" for none')
+        return listen
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port."""
+        return _split_address(self.listen)
+
+
+def _split_address(text: str) -> tuple[str, int] | None:
+    host, _, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else "" if ":" in host else host
+    if not (host and re.fullmatch(r"[A-Za-z0-9._:%-]+", host) and re.fullmatch(r"[0-9]{1,5}", port)):
+        return None
+    return (host, int(port)) if int(port) <= 65535 else None
+
+
 class CpuFitSettings(_Section):
     """``[cpu_fit]``: just enough CPU cores for training jobs (SODA, Section V-B)."""
 
@@ -252,6 +282,7 @@ class Settings(_Section):
     services: ServicesSettings = ServicesSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
+    metrics: MetricsSettings = MetricsSettings()
     slurm: SlurmSettings = SlurmSettings()
 
 

@@ -43,8 +43,10 @@ from slurm_soda.daemon.cycle.slurm_access import (
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
+from slurm_soda.daemon.metrics.site_metrics import begin_metrics
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store, store_path
+from slurm_soda.daemon.store.preparation import prepare_store
 from slurm_soda.daemon.store.restore import restore_store
 from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError, StoreUnusableError
 from slurm_soda.policies.errors import PolicyError
@@ -72,13 +74,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run sodad; gives the exit status: 0 after a clean stop, 3 if another sodad is active, 4 if it was superseded, 5 if
     only a person can give it a store, 1 for other errors.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         settings = _settings(arguments)
         set_up_logging(settings.log_level)
         with HostLock(Path(settings.state_dir)) as lock:
             if arguments.restore is not None:
                 return _restore(settings, arguments.restore.absolute(), lock)
+            if arguments.prepare_for is not None:
+                return _prepare(settings, arguments.prepare_for, backup=not arguments.no_backup)
             return _serve(settings, arguments, lock)
     except (SodaError, PolicyError) as error:
         sys.stderr.write(f"sodad: {error}\n")
@@ -89,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_SUPERSEDED if isinstance(error, SupersededError) else EXIT_ERROR
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """What the command line may say."""
     parser = argparse.ArgumentParser(prog="sodad", description="Orders and preempts the jobs of a Slurm cluster.")
     parser.add_argument("--config", type=Path, help=f"configuration file (default: {CONFIG_FILE}, may be absent)")
     parser.add_argument("--once", action="store_true", help="run one cycle and leave")
@@ -97,6 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--restore", type=Path, metavar="FILE", help="put a backup in the place of the store, and leave"
     )
+    parser.add_argument(
+        "--prepare-for",
+        metavar="REVISION",
+        help="before another version of slurm-soda: back up the store, take it back to this revision of it if it is at a "
+        "newer one, and leave",
+    )
+    parser.add_argument("--no-backup", action="store_true", help="with --prepare-for: there is a backup already")
     parser.add_argument("--mode", choices=MODES, help="overrides mode of the configuration file")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="overrides log_level")
     parser.add_argument("--version", action="version", version=f"slurm-soda {version('slurm-soda')}")
@@ -142,6 +154,15 @@ def _restore(settings: Settings, backup: Path, lock: HostLock) -> int:
     lock.note_store(path)
     there = f"; what was there is now {aside}" if aside is not None else ""
     sys.stderr.write(f"sodad: {path} is restored from {backup}{there}; start sodad\n")
+    return 0
+
+
+def _prepare(settings: Settings, revision: str, *, backup: bool) -> int:
+    done = prepare_store(settings.store.url, revision, backup=backup)
+    if done.backup is not None:
+        sys.stderr.write(f"sodad: the store is backed up to {done.backup}\n")
+    if done.taken_back_from is not None:
+        sys.stderr.write(f"sodad: the store is taken back from revision {done.taken_back_from} to {revision}\n")
     return 0
 
 
@@ -261,12 +282,22 @@ class _Site:
         store, clock, lease, notifier, waker = self.store, self.clock, context.lease, self.notifier, self.waker
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
-        writer = ReportWriter(store, clock, on_close=waker.call, gangs=searches, guests=context.guests)
-        cycles.problems = writer.problems
+        metrics = begin_metrics(context, lambda: cycles.settings)
+        writer = ReportWriter(
+            store,
+            clock,
+            on_close=waker.call,
+            gangs=searches,
+            guests=context.guests,
+            bandwidths=context.bandwidths,
+            on_report=metrics.on_report,
+        )
+        cycles.problems, cycles.on_cycle = lambda: (*writer.problems(), *metrics.problems), metrics.on_cycle
         context.services.wake = waker.call
         server = make_api_server(
-            store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services
-        )
+            store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services,
+            metrics=metrics.endpoint,
+        )  # fmt: skip
         shares = ShareSchedule(
             context,
             make_partition_client(cycles.settings.slurm, lease.keep),

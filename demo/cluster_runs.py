@@ -134,14 +134,18 @@ def run_phase(cluster: ContainerCluster, phase: DemoPhase, mix: JobMix, watch: D
 
 
 def run_orders(
-    cluster: ContainerCluster, phase: DemoPhase, orders: Sequence[Mapping[str, Any]], watch: DemoObserver
+    cluster: ContainerCluster,
+    phase: DemoPhase,
+    orders: Sequence[Mapping[str, Any]],
+    watch: DemoObserver,
+    limit_s: float = _PHASE_LIMIT_S,
 ) -> tuple[tuple[MixJobRecord, ...], dict[int, StoredJobUsage]]:
-    """Submit jobs, watch them to their end, and ask accounting and the store about them.
+    """Submit jobs, watch them to their end, for so many seconds at most, and ask accounting and the store about them.
 
     Raises:
         DemoError: a job was refused or failed, or accounting did not hear of all of them.
     """
-    job_ids = run_driver(cluster, phase, orders, watch)
+    job_ids = run_driver(cluster, phase, orders, watch, limit_s)
     jobs = _wait_for_accounting(cluster, job_ids)
     if bad := accounting.find_incomplete_jobs(jobs):
         ended = ", ".join(f"{job.job_id} ({job.name}) {job.state}" for job in bad[:5])
@@ -152,14 +156,18 @@ def run_orders(
 
 
 def run_driver(
-    cluster: ContainerCluster, phase: DemoPhase, orders: Sequence[Mapping[str, Any]], watch: DemoObserver
+    cluster: ContainerCluster,
+    phase: DemoPhase,
+    orders: Sequence[Mapping[str, Any]],
+    watch: DemoObserver,
+    limit_s: float = _PHASE_LIMIT_S,
 ) -> list[int]:
-    """Submit jobs by the clock, watch them to their end; their ids in the order of submission.
+    """Submit jobs by the clock, watch them to their end, for so many seconds at most; their ids in the order of submission.
 
     Raises:
         DemoError: a job was refused, or they do not end.
     """
-    task = {"orders": list(orders), "poll_s": _POLL_S, "limit_s": _PHASE_LIMIT_S}
+    task = {"orders": list(orders), "poll_s": _POLL_S, "limit_s": limit_s}
     running = cluster.run("root", (PYTHON, "-m", "slurm_soda.demo.job_driver"), input=json.dumps(task).encode())
     job_ids: list[int] = []
     said: list[str] = []
@@ -172,7 +180,7 @@ def run_driver(
                 order = orders[int(event["index"])]
                 raise DemoError(f"sbatch refused job {event['index'] + 1} of {order['user']}: {event['error']}")
             case "timeout":
-                raise DemoError(f"{phase}: jobs were left after {_PHASE_LIMIT_S:.0f} s; look with --keep and squeue")
+                raise DemoError(f"{phase}: jobs were left after {limit_s:.0f} s; look with --keep and squeue")
     if (status := running.status()) != 0 or len(job_ids) != len(orders):
         raise DemoError(
             f"{phase}: the driver submitted {len(job_ids)} of {len(orders)} jobs and ended with status {status}:"

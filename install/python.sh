@@ -28,6 +28,7 @@ esac
 [ -n "$prefix" ] || { echo "usage: $0 all|agent|controller|login PREFIX" >&2; exit 64; }
 prefix=$(readlink -m -- "$prefix")
 store=$prefix/lib/slurm-soda
+[ ! -e "$store/packaged" ] || { echo "packages of Debian are installed in $prefix; apt-get remove 'slurm-soda-*' first" >&2; exit 1; }
 cd "$top" # whose path may have spaces, so that locks are named without it
 python=$(command -v "${PYTHON:-python3}") || { echo "there is no ${PYTHON:-python3}; PYTHON= names another" >&2; exit 1; }
 

@@ -12,25 +12,12 @@ shift 2
 refuse() { echo "nothing was removed: $*" >&2; exit 1; }
 
 store=$prefix/lib/slurm-soda
+[ ! -e "$store/packaged" ] || refuse "packages of Debian are installed there; apt-get remove 'slurm-soda-*'"
 [ -e "$prefix/lib/soda_spank.so" ] || [ -d "$store" ] || refuse "$prefix holds no slurm-soda; PREFIX= names another place"
 if [ -z "${FORCE:-}" ]; then
-    shown=$(timeout 30 scontrol show config 2>/dev/null) ||
+    timeout 30 scontrol show config >/dev/null 2>&1 ||
         refuse "scontrol show config fails, so Slurm may still run our files; start slurmctld, or say FORCE=1"
-    conf=$(echo "$shown" | sed -n 's|^SLURM_CONF *= *\(/.*\)/.*|\1|p')
-    named=$(echo "$shown" | grep -F -e "$given/" -e "$prefix/" | tr -s ' ' | head -n 1)
-    # Unquoted: Prolog and Epilog may be globs. A script of the site's may call ours; comments do not count.
-    for file in $(echo "$shown" | sed -n 's,^[PE][pr][io]log[^ ]* *= */,/,p' | tr , ' ') \
-        "$conf"/*.conf "$conf"/*.lua "$conf"/plugstack.conf.d/*; do
-        [ -z "$named" ] || break
-        [ ! -e "$file" ] && [ ! -L "$file" ] && continue
-        # A link in a directory of hooks, or a directory that is one itself: also where what it leads to is gone already.
-        leads=$(readlink -m -- "$file")
-        case $leads in
-        "$prefix"/*) named="$file links to $leads" ;;
-        *)
-            named=$(grep -sIHnF -e "$given/" -e "$prefix/" "$file" | grep -v ':[0-9]*:[[:space:]]*\(#\|--\)' | head -n 1) ;;
-        esac
-    done
+    named=$("${0%/*}/named_by_slurm.sh" "$given") || named=
     [ -z "$named" ] ||
         refuse "Slurm still uses $prefix ($named); take that out, run scontrol reconfigure, and then this again"
 fi
@@ -79,7 +66,10 @@ rm -rf "$store"
 for name in soda_hints.lua soda_routes.lua soda_guests.lua soda.lua soda_spank.so; do
     rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
-for folder in include share bin libexec lib lib64; do
+for name in prometheus.yml slurm-soda.rules.yml slurm-soda-dashboard.json; do
+    rm -f "$prefix/share/slurm-soda/$name" "$prefix/share/slurm-soda/.$name".??????
+done
+for folder in share/slurm-soda include share bin libexec lib lib64; do
     [ -L "$prefix/$folder" ] || rmdir "$prefix/$folder" 2>/dev/null || true
 done
 [ ! -L "$prefix/lib64" ] || [ -e "$prefix/lib64" ] || rm -f "$prefix/lib64"

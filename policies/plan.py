@@ -70,6 +70,9 @@ class JobNotes:
     """As in :class:`.JobTable`."""
     overdue: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """As in :class:`.JobTable`."""
+    price_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
+    """Seconds on each of its GPUs that it costs to preempt a job now, NaN where nothing was learned of that; empty: of no
+    job."""
 
     def of(self, job_id: int) -> JobNote:
         """The notes of one job.
@@ -91,6 +94,7 @@ class JobNotes:
             behind=int(self.behind[at]) if len(self.behind) else 0,
             unknown_nodes=UnknownNodes(int(self.unknown_nodes[at]) if len(self.unknown_nodes) else 0),
             overdue=bool(self.overdue[at]) if len(self.overdue) else False,
+            price_s=float(self.price_s[at]) if len(self.price_s) else NEVER,
         )
 
 
@@ -108,6 +112,7 @@ class JobNote:
     behind: int = 0
     unknown_nodes: UnknownNodes = UnknownNodes.KNOWN
     overdue: bool = False
+    price_s: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)

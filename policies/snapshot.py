@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from slurm_soda.policies.cpu_fit.requests import CpuRequests
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
+from slurm_soda.policies.preemption_costs.learned_costs import LearnedCosts
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.services.service import ServiceTable
 from slurm_soda.policies.snapshot_file.identifiers import GpuTypeName, JobIdColumn, NodeName, PartitionName, UserName
+from slurm_soda.policies.spreading.slowdowns import SpreadSlowdowns
 
 FloatColumn = NDArray[np.float64]
 IntColumn = NDArray[np.int64]
@@ -304,5 +306,9 @@ class ClusterSnapshot:
     """After so long a wait a job is overdue; infinite: none ever is."""
     run_times: ExpectedRunTimes = field(default_factory=ExpectedRunTimes)
     """What was learned of run times; ``jobs.remaining_s`` is one number of it."""
+    preemption_costs: LearnedCosts = field(default_factory=LearnedCosts)
+    """What was learned of what it costs to preempt each job now."""
     services: ServiceTable = field(default_factory=ServiceTable)
     """Inference services, and those of their tasks that run."""
+    spread: SpreadSlowdowns = field(default_factory=SpreadSlowdowns)
+    """What was measured of jobs on more nodes than they need."""

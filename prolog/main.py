@@ -19,7 +19,8 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
     return {
         "kind": "open",
         "job_id": slurm_env.read_integer(environ, "SLURM_JOB_ID"),
-        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME"),
+        # Before Slurm 23.02 nobody tells the start; the epilog then closes the job's only open run.
+        "start_s": slurm_env.read_integer(environ, "SLURM_JOB_START_TIME") or int(now_s),
         "restart": slurm_env.read_integer(environ, "SLURM_JOB_RESTART_COUNT"),
         "node": slurm_env.read_text(environ, "SLURMD_NODENAME") or host.partition(".")[0],
         "uid": slurm_env.read_integer(environ, "SLURM_JOB_UID"),
@@ -28,7 +29,8 @@ def make_open_event(environ: Mapping[str, str], now_s: float, host: str) -> dict
         "at_s": round(now_s, 3),
         "gpus": slurm_env.read_gpu_indices(environ),
         "cpus_per_node": slurm_env.read_whole_text(environ, "SLURM_JOB_CPUS_PER_NODE", 4096),
-        "node_names": slurm_env.read_whole_text(environ, "SLURM_JOB_NODELIST", 8192),
+        "node_names": slurm_env.read_whole_text(environ, "SLURM_JOB_NODELIST", 8192)
+        or slurm_env.read_whole_text(environ, "SLURM_NODELIST", 8192),  # before Slurm 23.02
         "nodes": slurm_env.read_integer(environ, "SLURM_JOB_NUM_NODES", highest=1_000_000),
         "env": slurm_env.read_hints(environ),
     }

@@ -15,8 +15,9 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({
     "gpus": 1, "nodes": 1, "gpus_per_node": 0, "gpu_type": "", "cpus": 0, "memory_mib": 0, "time_limit_s": math.inf,
-    "expected_s": None, "preemptible": True, "restart_s": 0.0, "user": "user", "partition": "main", "model": "",
-    "category": "", "qos": "", "batch_size": 0, "iterations": 0.0, "shares": True, "max_slowdown": math.inf,
+    "expected_s": None, "preemptible": True, "restart_s": 0.0, "saves_every_s": 0.0, "user": "user",
+    "partition": "main", "model": "", "category": "", "qos": "", "batch_size": 0, "iterations": 0.0, "shares": True,
+    "max_slowdown": math.inf,
 })  # fmt: skip
 
 
@@ -52,6 +53,9 @@ class Workload:
     preemptible: BoolColumn
     restart_s: FloatColumn
     """Time that the job holds its resources without progress each time it starts again."""
+    saves_every_s: FloatColumn
+    """A job that can checkpoint saves its state each time that it has worked for so long, and not when it is preempted: what
+    it did since is lost. 0: it saves its state when it is preempted."""
     user: IntColumn
     partition: IntColumn
     model: IntColumn
@@ -128,7 +132,8 @@ class Workload:
 _DTYPES: Mapping[str, type] = MappingProxyType({
     **dict.fromkeys(("preemptible", "shares"), np.bool_),
     **dict.fromkeys(
-        ("submit_s", "run_s", "time_limit_s", "expected_s", "restart_s", "iterations", "max_slowdown"), np.float64),
+        ("submit_s", "run_s", "time_limit_s", "expected_s", "restart_s", "saves_every_s", "iterations", "max_slowdown"),
+        np.float64),
 })  # fmt: skip
 _CODED: Mapping[str, str] = MappingProxyType({
     "user": "users", "partition": "partitions", "gpu_type": "gpu_types", "model": "models", "category": "categories",

@@ -24,6 +24,7 @@ from slurm_soda.slurm_ext.read.batch_script import (
     show_script_command,
     steps_own_cpus,
 )
+from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.exclusive_nodes import (
     ExclusiveNodes,
     exclusive_command,
@@ -49,11 +50,19 @@ from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, 
 from slurm_soda.slurm_ext.read.scontrol_allocation import (
     SHOW_JOBS_COMMAND,
     parse_allocations,
+    parse_array_throttles,
     parse_extras,
     show_jobs_script,
 )
 from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
 from slurm_soda.slurm_ext.read.scontrol_request import parse_request, show_job_command
+from slurm_soda.slurm_ext.read.scontrol_text import (
+    SHOW_JOBS_AS_TEXT,
+    parse_allocations_from_text,
+    parse_request_from_text,
+    show_job_as_text,
+    show_jobs_as_text_script,
+)
 from slurm_soda.slurm_ext.read.sprio import NO_PRIORITIES, SPRIO_COMMAND, parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs
@@ -109,6 +118,13 @@ class CliSlurmClient:
     writing_runner: CommandRunner | None = None
     """Runs what changes Slurm; ``None``: as the rest."""
 
+    capabilities: CommandCapabilities = field(init=False, repr=False, compare=False)
+    """What this Slurm's commands can tell."""
+
+    def __post_init__(self) -> None:
+        known = CommandCapabilities(self.runner, self.environment, self.limits.read_s)
+        object.__setattr__(self, "capabilities", known)
+
     @property
     def _shared_gres(self) -> str:
         return self.reader.shared_gres
@@ -142,20 +158,51 @@ class CliSlurmClient:
         return parse_most_earned(self._read(SHOW_CONFIG_COMMAND, framing), framing)
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
-        return self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres))
+        return self._as_json_or_text(
+            lambda: self._show_jobs(job_ids, lambda stdout: parse_allocations(stdout, job_ids, self._shared_gres)),
+            lambda: self._allocations_from_text(job_ids),
+        )
+
+    def _allocations_from_text(self, job_ids: Sequence[int]) -> dict[int, Allocation | SlurmReplyError]:
+        nonce = self.nonce()
+        return self._show_jobs(
+            job_ids,
+            lambda stdout: parse_allocations_from_text(stdout, job_ids, nonce),
+            SHOW_JOBS_AS_TEXT,
+            show_jobs_as_text_script(job_ids, nonce),
+        )
+
+    def _as_json_or_text(self, as_json: Callable[[], _Told], as_text: Callable[[], _Told]) -> _Told:
+        """By the second where this Slurm's scontrol writes no JSON."""
+        if self.capabilities.known_to_lack_json:
+            return as_text()
+        try:
+            return as_json()
+        except SlurmCommandError as error:
+            if not self.capabilities.lacks_json_by(error):
+                raise
+        return as_text()
 
     def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
         return self._show_jobs(job_ids, lambda stdout: parse_extras(stdout, job_ids))
 
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        return self._show_jobs(arrays, lambda stdout: parse_array_throttles(stdout, arrays))
+
     def _show_jobs(
-        self, job_ids: Sequence[int], parse: Callable[[bytes], dict[int, _Told | SlurmReplyError]]
+        self,
+        job_ids: Sequence[int],
+        parse: Callable[[bytes], dict[int, _Told | SlurmReplyError]],
+        command: Sequence[str] = SHOW_JOBS_COMMAND,
+        script: bytes | None = None,
     ) -> dict[int, _Told | SlurmReplyError]:
         """What scontrol tells of each job, by one process.
 
         Raises:
             SlurmCommandError: it failed and told nothing of any.
         """
-        said = self._run(SHOW_JOBS_COMMAND, stdin=show_jobs_script(job_ids), timeout_s=self.limits.read_s)
+        stdin = show_jobs_script(job_ids) if script is None else script
+        said = self._run(command, stdin=stdin, timeout_s=self.limits.read_s)
         found = parse(said.stdout)
         if said.status != 0 and all(isinstance(answer, SlurmReplyError) for answer in found.values()):
             raise SlurmCommandError(said.argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
@@ -168,7 +215,10 @@ class CliSlurmClient:
             said = self._read(exclusive_command(job_id), framing, exclusive_environment(framing))
             return parse_exclusive_job(said, framing, job_id)
 
-        request = parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive)
+        request = self._as_json_or_text(
+            lambda: parse_request(self._read(show_job_command(job_id), framing), framing, job_id, exclusive),
+            lambda: parse_request_from_text(self._read(show_job_as_text(job_id), framing), framing, job_id),
+        )
         if request.peculiar:
             return request
         try:

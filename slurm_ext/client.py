@@ -225,6 +225,12 @@ class SlurmClient(Protocol):
         """The Extra of jobs, by one process; an answer for each."""
         ...
 
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        """How many tasks of each array may run at a time by its owner's word (``--array=0-7%4``), 0: any number; by one
+        process, an answer for each.
+        """
+        ...
+
     def request(self, job_id: int) -> JobRequest:
         """What a waiting job asks for, in detail."""
         ...

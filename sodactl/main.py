@@ -30,6 +30,9 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "status": LazyCommand(f"{_HERE}.live.status:status", "Is slurm-soda running, and what is it doing?"),
         "jobs": LazyCommand(f"{_HERE}.live.jobs:jobs", "Waiting and running jobs, with hints and verdicts."),
         "explain": LazyCommand(f"{_HERE}.explain.explain_job:explain", "Why a job waits, or what happened to it."),
+        "report": LazyCommand(
+            f"{_HERE}.live.report:report", "What a job used of what it held, and what would be better."
+        ),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
@@ -70,9 +73,13 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
     },
     "Simulation and test clusters": {
-        "simulate": LazyCommand(f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster."),
-        "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs."),
-        "whatif": LazyCommand(f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site."),
+        "simulate": LazyCommand(
+            f"{_HERE}.simulation.simulate:simulate", "What one policy would do to a cluster.", "simulator"
+        ),
+        "compare": LazyCommand(f"{_HERE}.simulation.compare:compare", "Many policies on the same jobs.", "simulator"),
+        "whatif": LazyCommand(
+            f"{_HERE}.simulation.whatif:whatif", "What another policy would do to this site.", "simulator"
+        ),
         "demo": LazyCommand(
             f"{_HERE}.containers.demo:demo", "The same jobs under stock Slurm and under slurm-soda.", "demo"
         ),

@@ -39,7 +39,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would w
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--thorough", action="store_true", help="run every test with every parameter, and 50 examples")
     parser.addoption(
-        "--slurm", default="24.11", help="release of Slurm in the containers: 24.11 (the default) or 26.05"
+        "--slurm", default="24.11", help="release of Slurm in the containers: 24.11 (the default), 26.05 or 22.05"
     )
 
 

@@ -36,7 +36,8 @@ enum { MAX_HINTS = 64 };
 static const char *const of_both[] = {"SLURM_JOB_ID", "SLURM_JOB_START_TIME", "SLURM_JOB_RESTART_COUNT",
                                       "SLURM_JOB_UID", "SLURMD_NODENAME", NULL};
 static const char *const of_open[] = {"SLURM_JOB_USER", "SLURM_JOB_PARTITION", "SLURM_JOB_GPUS",
-                                      "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", NULL};
+                                      "SLURM_JOB_CPUS_PER_NODE", "SLURM_JOB_NODELIST", "SLURM_NODELIST",
+                                      "SLURM_JOB_NUM_NODES", NULL};
 static const char *const of_close[] = {"SLURM_JOB_EXIT_CODE2", NULL};
 
 extern char **environ;

@@ -11,9 +11,12 @@ from typing import Any
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.gpu_use import RunGpuUse
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.json_fields import decode_json
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.mps import MAX_MPS_FAULTS, MAX_MPS_JOBS, MpsFault, MpsJob
+from slurm_soda.wire.node_use import NodeUse
 from slurm_soda.wire.run_fields import MAX_GPUS, MAX_ITERATIONS, MAX_JOB_ID, RunFields
 from slurm_soda.wire.walls import NodeWalls
 
@@ -253,6 +256,12 @@ class NodeReport:
     """Settings of prolog and epilog for sharing GPUs; empty from an agent that does not tell."""
     walls: tuple[NodeWalls, ...] = ()
     """At most one; none from an agent that cannot tell."""
+    bandwidth: tuple[NodeBandwidth, ...] = ()
+    """At most one; none where it is not measured now, or from an agent that does not tell."""
+    use: tuple[NodeUse, ...] = ()
+    """At most one, for the site's monitoring; none from an agent that does not tell."""
+    gpu_uses: tuple[RunGpuUse, ...] = ()
+    """Of runs that are over, and now and then of others."""
     version: int = WIRE_VERSION
 
     def to_dict(self) -> dict[str, Any]:
@@ -289,7 +298,10 @@ class NodeReport:
             mps_jobs=tuple(MpsJob.from_dict(item) for item in read.objects("mps_jobs", MAX_MPS_JOBS)),
             mps_faults=tuple(MpsFault.from_dict(item) for item in read.objects("mps_faults", MAX_MPS_FAULTS)),
             walls=tuple(NodeWalls.from_dict(item) for item in read.objects("walls", 1)),
+            bandwidth=tuple(NodeBandwidth.from_dict(item) for item in read.objects("bandwidth", 1)),
             hooks=tuple(HookSettings.from_dict(item) for item in read.objects("hooks", 1)),
+            use=tuple(NodeUse.from_dict(item) for item in read.objects("use", 1)),
+            gpu_uses=tuple(RunGpuUse.from_dict(item) for item in read.objects("gpu_uses", MAX_RECORDS)),
         )
 
     @classmethod

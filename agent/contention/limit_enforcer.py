@@ -83,6 +83,12 @@ class LimitEnforcer:
         """Something is limited or measured, or would not go when it was taken back."""
         return bool(self._record.groups or self._record.cores)
 
+    @property
+    def limited_jobs(self) -> int:
+        """Jobs that are held back, by throttling or by fewer cores."""
+        throttled = {job_id for job_id, percent in self._wanted.items() if percent is not None}
+        return len(throttled | self._record.cores)
+
     def recover(self) -> None:
         """Take back what an earlier agent left, recorded or not; to be called before anything else. May be repeated."""
         self._wanted.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from slurm_soda.policies.node_limits.contention_sample import ContentionSample a
 from slurm_soda.policies.node_limits.contention_sample import CpuJob, GpuJob
 from slurm_soda.policies.node_limits.eliminator import EliminatorState, LimitAction, decide_limits
 from slurm_soda.policies.node_limits.thresholds import ContentionThresholds
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.records import JobOpened
 
 log = logging.getLogger("soda-agent")
@@ -28,6 +30,9 @@ RECORD = "memory.json"
 MBA_STEPS = (60, 40, 20, 10)
 MBA_RETRY_AFTER_S = 60.0
 """After the node had no control group left, cores are halved instead for so long before MBA is tried again."""
+MEAN_OVER = 10
+"""Samples whose mean is reported."""
+LEARNED_FLOOR = ContentionThresholds().learned_floor_bytes_per_s
 _EARLIEST_TURN_RATIO = 0.8
 """A turn that comes earlier than this part of the interval is somebody else's: it is passed over."""
 
@@ -57,11 +62,23 @@ class MemoryBandwidthController:
         self._last_s = -math.inf
         self._full_until_s = -math.inf
         self._said: list[str] = []
+        self._used: deque[float] = deque(maxlen=MEAN_OVER)
+        """Bytes a second of the last samples, while the node is watched."""
 
     @property
     def interval_s(self) -> float:
         """While CPU and GPU jobs are both here."""
         return self._settings.sample_s if self._busy else math.inf
+
+    def bandwidth(self) -> NodeBandwidth | None:
+        """For sodad; None: it is not measured now, or nobody knows what the node has."""
+        whole = self._settings.node_bytes_per_s
+        if not whole and self._state.peak_bytes_per_s >= LEARNED_FLOOR:
+            whole = self._state.peak_bytes_per_s
+        if not self._used or not whole:
+            return None
+        used = sum(self._used) / len(self._used)
+        return NodeBandwidth(used / 1e9, self._settings.over_ratio * whole / 1e9)
 
     def recover(self, now_s: float) -> Sequence[str]:
         """Take back what an agent before this one left, also where this one is not to limit anything."""
@@ -95,7 +112,7 @@ class MemoryBandwidthController:
         threads = self._job_processes.threads(tuple(cpu.values()))
         enforcer.refresh(threads)
         self._unlearn(gpu)
-        reading = _contention_sample(enforcer.sample(sample.now_s), cpu, gpu, sample)
+        reading = _contention_sample(self._measured(enforcer, sample.now_s), cpu, gpu, sample)
         decision = decide_limits(reading, self._state, self._limits(enforcer.features, sample.now_s))
         self._state = decision.state
         self._carry_out(enforcer, decision.actions, threads, sample.now_s)
@@ -106,7 +123,18 @@ class MemoryBandwidthController:
         if self._enforcer is not None:
             self._enforcer.close()
         self._busy = False
+        self._used.clear()
         return self._tell()
+
+    def _measured(self, enforcer: LimitEnforcer, now_s: float) -> BandwidthRates | None:
+        rates = enforcer.sample(now_s)
+        if rates is not None and rates.complete:
+            self._used.append(rates.node)
+        return rates
+
+    def counts(self) -> Mapping[str, int]:
+        """CPU jobs that are throttled, or have fewer cores for their memory traffic."""
+        return {"jobs_with_less_memory_bandwidth": 0 if self._enforcer is None else self._enforcer.limited_jobs}
 
     def _rest(self, enforcer: LimitEnforcer) -> None:
         """Without CPU jobs nobody is at fault, without GPU jobs nobody suffers: everything goes, at the next try at last."""
@@ -114,6 +142,7 @@ class MemoryBandwidthController:
             enforcer.refresh({})
             self._state = EliminatorState(peak_bytes_per_s=enforcer.peak_bytes_per_s)
             self._busy = False
+            self._used.clear()
 
     def _unlearn(self, gpu: Collection[int]) -> None:
         """Forget the stable level of GPU jobs whose cores somebody has just changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
 from slurm_soda.agent.resource_controller import NodeSample
@@ -31,3 +31,7 @@ class CoreLimitsController:
     def close(self) -> Sequence[str]:
         """Give everything back."""
         return self._sets.restore_all()
+
+    def counts(self) -> Mapping[str, int]:
+        """Jobs that have fewer cores than Slurm gave them, and how many they lack together."""
+        return self._sets.counts()

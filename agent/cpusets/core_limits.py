@@ -6,7 +6,7 @@ nothing for the others. What a job had is on disk before it is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -76,6 +76,14 @@ class JobCoreLimits:
         """Give every job its cores back, whoever wanted fewer; returns faults. What cannot be done now is tried again."""
         self._held = {job_id: replace(held, limits={}) for job_id, held in self._held.items()}
         return self._release_unwanted()
+
+    def counts(self) -> Mapping[str, int]:
+        """Jobs that have fewer cores than Slurm gave them, and how many they lack together."""
+        lacking = [(len(held.allocated) - len(held.cpus)) // held.width for held in self._held.values()]
+        return {
+            "jobs_with_fewer_cores": sum(cores > 0 for cores in lacking),
+            "cores_taken": sum(cores for cores in lacking if cores > 0),
+        }
 
     def _release_unwanted(self) -> list[str]:
         faults = []

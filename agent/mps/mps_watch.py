@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from slurm_soda.agent.mps.control_daemon import ControlDaemon
@@ -94,6 +94,10 @@ class MpsWatch:
     def close(self) -> Sequence[str]:
         """The list stays: hooks need it without an agent too."""
         return ()
+
+    def counts(self) -> Mapping[str, int]:
+        """Control daemons of NVIDIA MPS."""
+        return {"mps_daemons": len(self._daemons)}
 
     def _find_daemons(self) -> set[str]:
         """Names of those that are there; new ones are watched from now on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,8 @@ class NetworkController:
         self._incoming: IncomingCongestion | None = None
         self._cpu_part = 0
         """Bytes a second that are the CPU jobs'."""
+        self._told_apart = 0
+        """Jobs whose traffic is told apart."""
         self._ready = False
         self._checked_s = -math.inf
         self._refused_s = -math.inf
@@ -102,6 +104,10 @@ class NetworkController:
     def close(self) -> Sequence[str]:
         """Take everything back: nobody would follow the jobs' processes."""
         return self._take_back()
+
+    def counts(self) -> Mapping[str, int]:
+        """Jobs between which the link is shared out."""
+        return {"jobs_in_network_classes": 0 if self._marks is None else self._told_apart}
 
     def _check(self, wanted: CompetingJobs[JobOpened]) -> None:
         """Put the tree on the interface, again where it has gone.
@@ -143,6 +149,7 @@ class NetworkController:
         Raises:
             NetworkError: the kernel refuses.
         """
+        self._told_apart = len(wanted.gpu) + len(wanted.cpu)
         try:
             self._set_rules(wanted, now_s)
         except NetworkError:  # a job may have ended while nft looked for its group

@@ -11,12 +11,15 @@ from dataclasses import replace
 
 from slurm_soda.agent.mps.mps_news import MpsNews
 from slurm_soda.agent.reporting.core_messages import CoreMessages
+from slurm_soda.agent.reporting.node_use import NodeUseReader
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
-from slurm_soda.agent.reporting.run_records import ReportBatch, RunRecords
+from slurm_soda.agent.reporting.report_batch import ReportBatch
+from slurm_soda.agent.reporting.run_records import RunRecords
 from slurm_soda.agent.reporting.upload import Backoff, Uploader, UploadError
 from slurm_soda.agent.sampling.gpus import Gpus
 from slurm_soda.agent.settings.agent_config import AgentConfig
 from slurm_soda.wire.hook_settings import HOOK_SETTINGS_FILE, read_hook_settings
+from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.records import JobClosed, JobOpened, NodeReport
 from slurm_soda.wire.walls import NodeWalls
 
@@ -40,6 +43,8 @@ class ReportSender:
         core_messages: CoreMessages,
         mps: MpsNews,
         walls: Callable[[], NodeWalls] | None = None,
+        bandwidth: Callable[[], NodeBandwidth | None] = lambda: None,
+        use: NodeUseReader | None = None,
         faults: RecentFaults,
         gpus: Gpus,
         uploader: Uploader,
@@ -47,7 +52,7 @@ class ReportSender:
     ) -> None:
         self._config, self._clock = config, clock
         self._run_records, self._core_messages, self._faults, self._gpus = run_records, core_messages, faults, gpus
-        self._mps, self._walls = mps, walls
+        self._mps, self._walls, self._bandwidth, self._use = mps, walls, bandwidth, use
         self._uploader, self._backoff = uploader, backoff
         self.node = config.node or os.uname().nodename.partition(".")[0]
         self.news = asyncio.Event()
@@ -76,7 +81,7 @@ class ReportSender:
 
     def _make_report(self, batch: ReportBatch) -> NodeReport:
         """The next report. One that says what the unanswered one said has its number too: the controller may have it."""
-        now_s = self._clock()
+        now_s, bandwidth = self._clock(), self._bandwidth()
         report = NodeReport(
             node=self._reported_node(batch.opened, batch.closed),
             agent_id=self._agent_id,
@@ -86,6 +91,7 @@ class ReportSender:
             closed=batch.closed,
             usage=batch.usage,
             progress=batch.progress,
+            gpu_uses=batch.gpu_uses,
             gpu_count=self._gpus.count,
             faults=self._faults.recent(now_s),
             core_measurements=tuple(self._core_messages.measurements),
@@ -93,10 +99,12 @@ class ReportSender:
             mps_jobs=self._mps.jobs,
             mps_faults=tuple(self._mps.faults),
             walls=() if self._walls is None else (self._walls(),),
+            bandwidth=() if bandwidth is None else (bandwidth,),
             hooks=(read_hook_settings(HOOK_SETTINGS_FILE),),
+            use=() if self._use is None else (self._use.read(),),
         )
         before = self._unanswered
-        if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s) == before:
+        if before is not None and replace(report, seq=before.seq, sent_s=before.sent_s, use=before.use) == before:
             return before
         self._seq += 1
         return report

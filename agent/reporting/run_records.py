@@ -8,19 +8,27 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from slurm_soda.agent.job_events.run_event import RunEvent, RunKey, parse_run_event
 from slurm_soda.agent.reporting.recent_faults import RecentFaults
+from slurm_soda.agent.reporting.report_batch import ReportBatch
 from slurm_soda.agent.sampling.run_progress import RunProgress
 from slurm_soda.agent.sampling.run_usage import RunUsage
 from slurm_soda.wire.core_tuning import GuestGpus
 from slurm_soda.wire.errors import RecordError, SpoolError
-from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, ReportedProgress
+from slurm_soda.wire.gpu_use import RunGpuUse
+from slurm_soda.wire.records import JobClosed, JobOpened
 from slurm_soda.wire.spool import KINDS, Spool, record_name, split_record_name
 
 MAX_RUNS_PER_REPORT = 500
 """Runs in one report; the next report takes the rest."""
+
+MAX_GPUS_PER_REPORT = 2000
+"""GPUs of runs in one report, of which each costs up to 900 bytes."""
+
+GPU_USE_EVERY_S = 60.0
+"""What a run does with each of its GPUs is told so often, and when it is over."""
 
 _TRANSIENT_ERRORS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR)
 
@@ -48,19 +56,15 @@ class NodeRun:
     """Grows with every change."""
     reported: int = 0
     """The revision that the controller has."""
+    gpu_use_last_s: float = 0.0
+    """Up to when the controller knows what it did with each GPU."""
 
-
-@dataclass(frozen=True, slots=True)
-class ReportBatch:
-    """News for one report, and which revisions they are."""
-
-    opened: tuple[JobOpened, ...] = ()
-    closed: tuple[JobClosed, ...] = ()
-    usage: tuple[JobUsage, ...] = ()
-    progress: tuple[ReportedProgress, ...] = ()
-    revisions: dict[RunKey, int] = field(default_factory=dict)
-    events: frozenset[tuple[RunKey, str]] = frozenset()
-    """Which openings and closings are among the news."""
+    def gpu_use(self) -> RunGpuUse | None:
+        """What it did with each GPU, where it is time to tell."""
+        if self.usage is None or self.opened is None:
+            return None
+        due = self.over or abs(self.usage.gpu_last_s - self.gpu_use_last_s) >= GPU_USE_EVERY_S
+        return self.usage.gpu_record(self.opened) if due else None
 
 
 class RunRecords:
@@ -170,7 +174,7 @@ class RunRecords:
 
     def news(self) -> ReportBatch:
         """What the controller does not have yet, oldest runs first."""
-        stale = [run for run in self.runs.values() if run.revision > run.reported][:MAX_RUNS_PER_REPORT]
+        stale = _as_many_as_fit([run for run in self.runs.values() if run.revision > run.reported])
         events = {(r.key, "open") for r in stale if r.opened} | {(r.key, "close") for r in stale if r.closed}
         events -= self._events_reported
         return ReportBatch(
@@ -178,6 +182,7 @@ class RunRecords:
             closed=tuple(r.closed for r in stale if r.closed and (r.key, "close") in events),
             usage=tuple(r.usage.record(r.opened) for r in stale if r.usage and r.opened),
             progress=tuple(r.progress.record(r.opened) for r in stale if r.progress and r.opened),
+            gpu_uses=tuple(use for r in stale if (use := r.gpu_use()) is not None),
             revisions={run.key: run.revision for run in stale},
             events=frozenset(events),
         )
@@ -185,11 +190,14 @@ class RunRecords:
     def reported(self, batch: ReportBatch) -> None:
         """The controller has this batch: runs that are over and fully known there are forgotten."""
         self._events_reported |= batch.events
+        told = {(use.job_id, use.restart): use.last_s for use in batch.gpu_uses}
         for key, revision in batch.revisions.items():
             run = self.runs.get(key)
             if run is None:  # dropped for want of space meanwhile
                 continue
             run.reported = revision
+            if run.opened is not None:
+                run.gpu_use_last_s = told.get((run.opened.job_id, run.opened.restart), run.gpu_use_last_s)
             if run.over and run.revision == revision:
                 self._forget(key)
 
@@ -290,6 +298,16 @@ class RunRecords:
 
     def _fault(self, now_s: float, text: str) -> None:
         self._faults.add(now_s, text)
+
+
+def _as_many_as_fit(runs: Sequence[NodeRun]) -> Sequence[NodeRun]:
+    """The first of these runs, at least one, so many that the controller takes a report about all of them."""
+    gpus = 0
+    for at, run in enumerate(runs[:MAX_RUNS_PER_REPORT]):
+        gpus += len(run.usage.gpus) if run.usage is not None else 0
+        if gpus > MAX_GPUS_PER_REPORT and at:
+            return runs[:at]
+    return runs[:MAX_RUNS_PER_REPORT]
 
 
 def _is_transient(error: Exception) -> bool:

@@ -24,6 +24,11 @@ class GpuReading:
 
     util_ratio: float
     memory_mib: float
+    """In use."""
+    memory_total_mib: float = 0.0
+    """0: not told."""
+    power_w: float | None = None
+    """``None`` where the driver does not tell."""
 
 
 class Gpus:
@@ -72,7 +77,7 @@ class Gpus:
             if handle is None:
                 continue
             try:
-                memory = pynvml.nvmlDeviceGetMemoryInfo(handle).used / _MIB
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
                 util = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
             except pynvml.NVMLError_NotSupported as error:
                 self.fault = f"GPU {index} has no utilisation or memory reading (is it in MIG mode?): {error}"
@@ -82,7 +87,8 @@ class Gpus:
                 self._retry_at_s = now_s + REOPEN_AFTER_S
                 self.fault = f"GPU {index} does not answer: {error}"
                 break
-            found[index] = GpuReading(util_ratio=min(max(util, 0.0), 1.0), memory_mib=memory)
+            used_mib, total_mib = memory.used / _MIB, memory.total / _MIB
+            found[index] = GpuReading(min(max(util, 0.0), 1.0), used_mib, total_mib, _power_w(handle))
         return found
 
     def process_use(self, index: int) -> dict[int, float] | None:
@@ -148,6 +154,14 @@ def _obstacle_to_mps(handle: Any) -> str:
     except pynvml.NVMLError_NotSupported:
         in_mig_mode = False
     return "it is in MIG mode: nvidia-smi -mig 0" if in_mig_mode else ""
+
+
+def _power_w(handle: Any) -> float | None:
+    """What the board draws; older and virtual GPUs do not tell."""
+    try:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
+    except pynvml.NVMLError:
+        return None
 
 
 def _handles() -> list[tuple[int, Any]]:

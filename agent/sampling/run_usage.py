@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 
+from slurm_soda.agent.sampling.gpu_use import GpuUseSums
+from slurm_soda.agent.sampling.gpus import GpuReading
+from slurm_soda.wire.gpu_use import MAX_GPU_USES, RunGpuUse
 from slurm_soda.wire.json_fields import JsonFields, decode_json
 from slurm_soda.wire.records import MAX_CO_RUNNERS, MAX_SM_USES, JobOpened, JobUsage, SmUse
 from slurm_soda.wire.spool import MAX_FILE_BYTES
@@ -36,6 +40,8 @@ class RunUsage:
     """Last value of every CPU counter (a cgroup, a step's process tree) by its identity."""
     sm_uses: list[SmUse] = field(default_factory=list)
     """Since it first computed; the last one is of now."""
+    gpus: dict[int, GpuUseSums] = field(default_factory=dict)
+    """Each GPU by itself, by index."""
 
     @property
     def cpu_s(self) -> float:
@@ -54,6 +60,15 @@ class RunUsage:
         self.gpu_busy_s += util_ratio * step_s
         self.gpu_util_last_ratio = util_ratio
         self.gpu_memory_peak_mib = max(self.gpu_memory_peak_mib, memory_mib)
+
+    def add_each_gpu(self, now_s: float, readings: Mapping[int, GpuReading], longest_gap_s: float) -> None:
+        """Take the same reading GPU by GPU, by index."""
+        for index, reading in readings.items():
+            if index not in self.gpus:
+                if len(self.gpus) >= MAX_GPU_USES:
+                    continue
+                self.gpus[index] = GpuUseSums(read_s=self.first_s)
+            self.gpus[index].take(reading, now_s, longest_gap_s)
 
     def add_sm_use(self, co_runners: tuple[int, ...], covered_s: float, used_ratio: float) -> None:
         """Take one reading of what its processes used of its GPUs' time while they had these co-runners."""
@@ -103,9 +118,20 @@ class RunUsage:
             sm_uses=tuple(self.sm_uses),
         )
 
+    def gpu_record(self, opened: JobOpened) -> RunGpuUse | None:
+        """Each GPU as the controller wants it; ``None`` while none was read."""
+        if not self.gpus:
+            return None
+        last_s = max(sums.read_s for sums in self.gpus.values())
+        uses = tuple(self.gpus[index].record(index) for index in sorted(self.gpus))
+        return RunGpuUse(opened.job_id, opened.restart, opened.node, self.first_s, round(last_s, 3), uses)
+
     def to_line(self) -> bytes:
         """One JSON line for the spool."""
-        return json.dumps({"kind": "usage", **asdict(self)}, separators=(",", ":")).encode("ascii") + b"\n"
+        sums = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        sums["sm_uses"] = [asdict(use) for use in self.sm_uses]
+        sums["gpus"] = [use.to_spool(index) for index, use in self.gpus.items()]
+        return json.dumps({"kind": "usage", **sums}, separators=(",", ":")).encode("ascii") + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> RunUsage:
@@ -132,4 +158,5 @@ class RunUsage:
             cpu_gone_s=read.number("cpu_gone_s"),
             counters={name: counters.number(name) for name in names},
             sm_uses=[SmUse.from_dict(item) for item in read.objects("sm_uses", MAX_SM_USES)],
+            gpus=dict(GpuUseSums.from_spool(item) for item in read.objects("gpus", MAX_GPU_USES)),
         )

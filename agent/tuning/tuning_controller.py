@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from slurm_soda.agent.cpusets.core_limits import JobCoreLimits
@@ -75,6 +75,10 @@ class CoreTuningController:
     def close(self) -> Sequence[str]:
         """Searches stay on record; the cpuset controller gives the cores back."""
         return []
+
+    def counts(self) -> Mapping[str, int]:
+        """Nothing: the cpuset controller counts the cores."""
+        return {}
 
     def _trial(self, run: NodeRun, opened: JobOpened, now_s: float) -> CoreTuningTrial:
         trial = self._trials.get(run.key.job_id)

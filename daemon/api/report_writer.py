@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
     count_records,
@@ -85,10 +86,17 @@ class ReportWriter:
         on_close: Callable[[], None],
         gangs: MultiNodeSearches | None = None,
         guests: GuestsByNode | None = None,
+        *,
+        bandwidths: NodeBandwidths | None = None,
+        on_report: Callable[[NodeReport], None] = lambda _: None,
     ) -> None:
-        """``on_close`` is called once a report of a run's end, or of a fault, is written; the others have the answers."""
+        """``on_close`` is called once a report of a run's end, or of a fault, is written; ``gangs`` and ``guests`` have the
+        answers, and ``bandwidths`` keeps what is not written; ``on_report`` is told of each report that is written.
+        """
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
+        self._bandwidths = bandwidths or NodeBandwidths()
+        self._on_report = on_report
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
         self._failures, self._failed_s, self._failure = 0, float("-inf"), ""
@@ -109,6 +117,7 @@ class ReportWriter:
             self._queue.put_nowait(waiting)
         except queue.Full:
             raise ReportQueueFullError(f"{MAX_QUEUED_REPORTS} reports wait already; send it again later") from None
+        self._bandwidths.take(report, self._clock.elapsed_s())
         return waiting.done
 
     def close(self) -> None:
@@ -188,6 +197,7 @@ class ReportWriter:
             waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests))
         for waiting in wanted:
             self._guests.note_mps(waiting.report.node, waiting.report.mps_jobs)
+            self._on_report(waiting.report)
         if any(waiting.report.closed or waiting.report.mps_faults for waiting in wanted):
             self._on_close()
 

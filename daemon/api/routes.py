@@ -3,7 +3,8 @@
 Each request carries a MUNGE credential of its user, who is shown what Slurm's PrivateData allows; without one a request
 learns only that sodad lives. Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs
 serves all who ask within a second or, where it is long, a few, and so does a status all who ask the same; the list of cores
-serves all who ask the same within a cycle. A user with many questions on the status waits between them.
+serves all who ask the same within a cycle. A user with many questions on the status or for lists of reports waits between
+them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
+from slurm_soda.daemon.api.job_report_routes import JobReportRoutes
 from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
 from slurm_soda.daemon.api.view_json import encode_view
-from slurm_soda.daemon.api.viewers import Viewer, ViewerRights
+from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer, ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
@@ -58,8 +60,6 @@ MAX_KEPT_STATUSES = 16
 """Answers on the status that are kept: 160 kB each at 2000 nodes."""
 MAX_KEPT_JOB_LISTS = 2
 """Lists of all jobs: for operators, and for users where PrivateData names other things than jobs."""
-PRIVATE_WITH_FITS = frozenset({"jobs", "usage", "users"})
-"""Words of PrivateData with which users see the cores of their own jobs only."""
 MAX_KEPT_FITS = 8
 """Lists of cores that are kept; each may have :data:`MAX_FITS` jobs, 2 MB."""
 
@@ -130,6 +130,7 @@ class ViewRoutes:
         private.get("/jobs/{job_id}")(self.job)
         private.get("/fit")(self.fit)
         private.get("/pair")(self.pair)
+        private.include_router(JobReportRoutes(self._answer, self._clock, self._turns).routes())
         router.include_router(private)
         return router
 
@@ -198,7 +199,7 @@ class ViewRoutes:
         jobs at most.
         """
         viewer, filters = _viewer(request), CpuFitFilters(job_id, user, category, model, since_s)
-        if viewer.private & PRIVATE_WITH_FITS:
+        if viewer.private & PRIVATE_WITH_USE:
             if user not in (None, viewer.user):
                 raise HTTPException(403, f"Slurm's PrivateData shows {viewer.user} no jobs of other users")
             filters = replace(filters, user=viewer.user)

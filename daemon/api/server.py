@@ -23,6 +23,7 @@ from slurm_soda.daemon.api.service_routes import ServiceRoutes
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
@@ -48,12 +49,18 @@ def check_address(settings: ApiSettings) -> None:
 
 
 class ApiServer:
-    """Serves one or two addresses, in one thread of its own."""
+    """Serves one to three addresses, in one thread of its own."""
 
     def __init__(
-        self, reports: APIRouter, views: APIRouter, settings: ApiSettings, limits: ConnectionLimits = DEFAULT_LIMITS
+        self,
+        reports: APIRouter,
+        views: APIRouter,
+        settings: ApiSettings,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        *,
+        metrics: MetricsEndpoint | None = None,
     ) -> None:
-        """Bind the addresses, so that a port in use is said at start.
+        """Bind the addresses, so that a port in use is said at start; that of ``metrics`` is bound already.
 
         Raises:
             SodaError: an address cannot be bound.
@@ -66,8 +73,12 @@ class ApiServer:
         routers: list[Sequence[APIRouter]] = (
             [(views,), (reports,)] if settings.has_report_address else [(reports, views)]
         )
+        self._report_socket = self._sockets[-1]
         limits = limits.within_descriptors(len(self._sockets))
         self._servers = [self._make_server(served, settings, limits) for served in routers]
+        if metrics is not None:
+            self._sockets.append(metrics.socket)
+            self._servers.append(self._make_server((metrics.router,), settings, metrics.limits.within_descriptors()))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="api", daemon=True)
 
     @property
@@ -78,7 +89,7 @@ class ApiServer:
     @property
     def report_port(self) -> int:
         """Where it takes reports."""
-        return int(self._sockets[-1].getsockname()[1])
+        return int(self._report_socket.getsockname()[1])
 
     def start(self) -> None:
         """Begin to serve."""
@@ -139,6 +150,7 @@ def make_api_server(
     cycle_error: Callable[[], str],
     *,
     services: ServiceBoard,
+    metrics: MetricsEndpoint | None = None,
 ) -> ApiServer:
     """The server of a sodad.
 
@@ -149,6 +161,7 @@ def make_api_server(
         settings: the configuration now; where the server is to be found stays as it is at first.
         cycle_error: why the last cycle failed; empty if it did not.
         services: keeps what routers of services report.
+        metrics: shown at an address of their own.
 
     Raises:
         SodaError: an address cannot be bound.
@@ -163,7 +176,7 @@ def make_api_server(
     shown = APIRouter()
     shown.include_router(views.routes())
     shown.include_router(ServiceRoutes(services, store, clock, munge=munge, checks=checks, admit=views.admit).routes())
-    return ApiServer(reports.routes(), shown, at_first.api)
+    return ApiServer(reports.routes(), shown, at_first.api, metrics=metrics)
 
 
 def _bind_all(settings: ApiSettings) -> list[socket.socket]:

@@ -35,6 +35,8 @@ RETRY_S = 5.0
 """Slurm is asked again so long after it did not answer; until then what it said last holds."""
 TIMEOUT_S = 1.5
 """For one question: whoever asks sodad waits 2 s for the answer."""
+PRIVATE_WITH_USE = frozenset({"jobs", "usage", "users"})
+"""Words of PrivateData with which users are told only of their own jobs what they used."""
 MAX_USERS = 1000
 """Users whose rights are remembered."""
 
@@ -61,6 +63,16 @@ class Viewer:
     def visible_jobs(self) -> ColumnElement[bool] | None:
         """The same as a condition of a query; ``None``: every job."""
         if self.sees_all_jobs:
+            return None
+        return or_(Job.user == self.user, Job.account.in_(sorted(self.accounts)))
+
+    def may_see_use(self, job: Job) -> bool:
+        """Whether Slurm would tell this user what the job used."""
+        return not self.private & PRIVATE_WITH_USE or job.user == self.user or job.account in self.accounts
+
+    def jobs_of_visible_use(self) -> ColumnElement[bool] | None:
+        """The same as a condition of a query; ``None``: every job."""
+        if not self.private & PRIVATE_WITH_USE:
             return None
         return or_(Job.user == self.user, Job.account.in_(sorted(self.accounts)))
 

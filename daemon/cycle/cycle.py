@@ -14,12 +14,13 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
+from slurm_soda.daemon.cycle.cycle_outcome import CycleOutcome
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings, EffectiveSettingsReader, ModeChangedError
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.cycle.observation import SnapshotReader
 from slurm_soda.daemon.cycle.plan_execution import PlanExecutor
-from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, cycle_report
+from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, CycleResult, cycle_report
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
@@ -45,6 +46,8 @@ class CycleRunner:
         self._requests = SnapshotRequests(context.store, Path(settings.state_dir))
         self.problems: Callable[[], Sequence[str]] = tuple
         """What is wrong elsewhere in this daemon, for people who look at its cycles."""
+        self.on_cycle: Callable[[CycleOutcome], None] = lambda _outcome: None
+        """Told of each cycle once it is over; must not fail."""
         self.last_error = ""
         """Why the last cycle did nothing; empty if it went well."""
         self._stale = False
@@ -134,7 +137,9 @@ class CycleRunner:
         self._recorder.note_success(watch, at)
         self._stale_lifts.note_complete()
         self.last_error = ""
-        return replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))
+        report = replace(report, timings_s=watch.reading(), acts=acts and not self._breaker.is_open(at.steady_s))
+        self._tell(watch, report, effective.policy.name, result)
+        return report
 
     def _failed(self, watch: Stopwatch, effective: EffectiveSettings | None, error: Exception) -> CycleReport:
         """A cycle without action: say why, everywhere where somebody may look."""
@@ -143,4 +148,13 @@ class CycleRunner:
         # One that only observes leaves SiteFactors as they are.
         lifts = self._stale_lifts.take_back() if self._mode == "enforce" else ""
         self.last_error = self._recorder.fail(error, watch, at, mode=mode, policy=policy, consequence=lifts)
-        return CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=at.now_s + self.settings.cycle.retry_s)
+        next_s = at.now_s + self.settings.cycle.retry_s
+        report = CycleReport(mode, error=self.last_error, began_s=at.now_s, next_s=next_s)
+        self._tell(watch, report, policy)
+        return report
+
+    def _tell(self, watch: Stopwatch, report: CycleReport, policy: str, result: CycleResult | None = None) -> None:
+        score = self._observer.start_forecaster.score
+        self.on_cycle(
+            CycleOutcome(watch.began, report, policy, self.settings, self._breaker, self._state, result, score)
+        )

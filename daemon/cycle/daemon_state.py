@@ -20,6 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
@@ -57,6 +58,8 @@ class DaemonContext:
     """For agents, whose nodes cannot tell them."""
     services: ServiceBoard = field(default_factory=ServiceBoard)
     """What routers of inference services report."""
+    bandwidths: NodeBandwidths = field(default_factory=NodeBandwidths)
+    """What agents report of their nodes."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""
@@ -104,7 +107,7 @@ class DaemonState:
             shares.pauses.most_revocations = settings.preemption.max_per_job
             shares.recall(session, at, None if before is None else before.shares)
             former_runs = FormerRuns(context.store) if before is None else before.former_runs
-            services = OpenServices(settings.services, context.services)
+            services = OpenServices(settings.services, context.services, context.bandwidths)
             services.recall(session, at, None if before is None else before.services)
             return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services)
 

@@ -9,6 +9,7 @@ from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.learning.preemption_costs import PreemptionCostReader
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.learning.start_forecasts import StartForecaster
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
@@ -24,8 +25,9 @@ class SnapshotReader:
 
     def __init__(self, context: DaemonContext) -> None:
         self._store, self._accounting_lookup = context.store, context.accounting_lookup
-        self._slurm_reader = SlurmReader(context.client)
+        self._slurm_reader, self._client = SlurmReader(context.client), context.client
         self.run_time_predictor = RunTimePredictor(context.store)
+        self.preemption_costs = PreemptionCostReader(context.store)
         self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
 
@@ -54,8 +56,10 @@ class SnapshotReader:
             job_cache.forget(listed, at.now_s, accounting=self._accounting_lookup.ask is not None)
         with watch("observe.shares"):
             state.shares.observe(slurm_state.jobs, at, job_cache)
-        with watch("observe.former_runs"):
+        with watch("observe.services"):
+            state.services.ask_limits(self._client, at)
             state.services.observe(slurm_state)
+        with watch("observe.former_runs"):
             again = state.services.waits_after_requeue
             requeued = {*state.preemptions.requeued, *state.services.requeued}
             followed = {*state.preemptions.by_job, *state.shares.by_guest, *again}
@@ -94,6 +98,8 @@ class SnapshotReader:
         )
         with watch("decide.run_times"):
             snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache)
+        with watch("decide.preemption_costs"):
+            snapshot = self.preemption_costs.fill(snapshot, slurm_state.jobs)
         with watch("decide.pools"):
             pools = state.pools.in_force(slurm_state, settings.pools, asks=asks)
         with watch("decide.cpu_fit"):
@@ -117,7 +123,8 @@ class SnapshotReader:
             return state.shares.keep_apart(limit_partings(snapshot, refused, most))
 
     def learn(self, state: DaemonState, slurm_state: SlurmState, snapshot: ClusterSnapshot, plan: Plan | None) -> None:
-        """Learn from jobs that ended, and forecast when those start that wait."""
+        """Learn from jobs that ended or go on, and forecast when those start that wait."""
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         self.run_time_predictor.step(at, slurm_state.nodes, state.job_cache)
+        self.preemption_costs.step(at, state.job_cache)
         self.start_forecaster.step(at, snapshot, plan, state.job_cache)

@@ -85,7 +85,10 @@ class PlanExecutor:
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
         details = slurm_state.waiting or {}
         left = state.former_runs.left
-        steps, changed = preemptions.advance(jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details)
+        led = state.services.first_that_fit(plan, snapshot) if plan is not None and preemptions.by_job else ()
+        steps, changed = preemptions.advance(
+            jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details, led=led
+        )
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
         share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions, left=left)

@@ -19,6 +19,7 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
+from slurm_soda.daemon.learning.spread_observations import most_gpus_by_type, record_spread_observations
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.learning.work_left import work_left
 from slurm_soda.daemon.logs import LOGGER, log
@@ -119,7 +120,7 @@ class RunTimePredictor:
                 with self.store.read() as session:
                     self._recall(session, now_s, list(job_cache.jobs.values()))
             with self.store.write() as session:
-                self._learn(session, now_s, gpu_types)
+                self._learn(session, now_s, gpu_types, most_gpus_by_type(nodes))
                 self._tell(session, now_s, job_cache)
                 if first:
                     stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
@@ -214,7 +215,9 @@ class RunTimePredictor:
                 self.forecast.ended(traits_of_job(past), past.run_s)
         self._told = stored.already_predicted(session, [job.pk for job in live if job.pk is not None])
 
-    def _learn(self, session: Session, now_s: float, gpu_types: Mapping[str, str]) -> None:
+    def _learn(
+        self, session: Session, now_s: float, gpu_types: Mapping[str, str], most_gpus: Mapping[str, int]
+    ) -> None:
         from_s, until_s = now_s - LATE_RECORDS_S, now_s - LEARNED_AFTER_S
         recent = stored.ended_keys(session, from_s, until_s, MAX_LEARNED_PER_STEP)
         fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._learned])
@@ -226,6 +229,7 @@ class RunTimePredictor:
                 predicted.actual_s = _run_s(runs.get(job.id, ()))
         record_observations(session, fresh, runs, gpu_types, now_s)
         record_pair_observations(session, fresh, gpu_types, now_s)
+        record_spread_observations(session, fresh, runs, gpu_types=gpu_types, most_gpus=most_gpus, now_s=now_s)
         self._learned = set(recent)
 
     def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:

@@ -20,7 +20,7 @@ from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.start_forecasts import Interval, KeptForecast
-from slurm_soda.policies.expected_starts.calibration import WINDOW, StartCalibration, StartOutcome
+from slurm_soda.policies.expected_starts.calibration import WINDOW, IntervalScore, StartCalibration, StartOutcome
 from slurm_soda.policies.expected_starts.forecast import ForecastInProgress, StartForecast
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -45,6 +45,8 @@ class StartForecaster:
 
     store: Store
     clock: Clock
+    score: IntervalScore | None = None
+    """How right the last ones were, those that jobs have waited beyond included; ``None``: none was made yet."""
     _present: ForecastInProgress | None = None
     _next_s: float = -math.inf
     """By the steady clock."""
@@ -86,7 +88,8 @@ class StartForecaster:
                 self._recall(session)
             kept = self._settle(session, {job.pk for job in waiting.values() if job.pk is not None})
             late = [one.outcome(drawn.now_s) for one in kept if drawn.now_s > one.at_s + one.calibrated_s[2]]
-            told = StartCalibration([*self._outcomes, *late]).apply(drawn)
+            calibration = StartCalibration([*self._outcomes, *late])
+            self.score, told = calibration.score, calibration.apply(drawn)
             rows = _rows(drawn, told, waiting)
             made = stored.keep_forecasts(session, self._choose(rows, waiting, kept))
             changed, gone = self._changed(rows), self._written.keys() - {row.job_pk for row in rows}

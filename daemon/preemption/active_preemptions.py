@@ -91,15 +91,18 @@ class ActivePreemptions:
         left: Collection[int] = (),
         boot_s: float = math.inf,
         details: Details = _NO_DETAILS,
+        led: Collection[int] = (),
     ) -> tuple[list[PreemptionStep], list[ActivePreemption]]:
         """One step of each: what to send, most advanced first, and those whose phase changed without sending.
 
         A phase is changed here at once; what is sent changes it only when Slurm took it (:meth:`note`). ``left`` are jobs
-        whose former run has certainly left, ``boot_s`` is as in :class:`PreemptionContext`, ``details`` are of waiting jobs.
+        whose former run has certainly left, ``boot_s`` is as in :class:`PreemptionContext`, ``details`` are of waiting jobs,
+        ``led`` go before all others whatever the plan says, and fit into what is free.
         """
         self.refused.keep(jobs)
         self.vain.keep(jobs, at.now_s, at.steady_s)
-        starts = set() if plan is None else set(plan.starts.tolist())
+        leads = set(led)
+        starts = set() if plan is None else {*plan.starts.tolist(), *leads}
         behind = set() if plan is None else set(plan.behind)
         waiting = {job_id for job_id, job in jobs.items() if can_take_places(job, at.now_s)} if self.by_job else set()
         preemption_steps: list[PreemptionStep] = []
@@ -110,7 +113,7 @@ class ActivePreemptions:
             context = PreemptionContext(
                 at,
                 may_begin,
-                active_preemption.job_id in starts,
+                active_preemption.job_id in starts and not leads.intersection(active_preemption.for_jobs),
                 waiting - successors.changed,
                 self.settings.release_after_s,
                 active_preemption.job_id in left,
@@ -121,7 +124,7 @@ class ActivePreemptions:
                 active_preemption.returned_s = returned_s(active_preemption, back, context)
             step = decide_next_step(active_preemption, job, context)
             if plan is not None and back is not None:
-                self._judge(active_preemption, back, step, context, jobs, starts.difference(behind))
+                self._judge(active_preemption, back, step, context, jobs, starts.difference(behind) | leads)
             if step.phase != active_preemption.phase:
                 self._count(active_preemption, step.phase)
                 active_preemption.phase = step.phase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
+from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
+from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
 from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
@@ -37,9 +40,12 @@ from slurm_soda.daemon.store.services import (
 from slurm_soda.policies.pipeline.actions import DrainInstance, ScaleService
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.services.forecast import MOST_DAYS
+from slurm_soda.policies.services.instance_requests import tasks_that_fit
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.wire.services.router_report import RouterAnswer
 
@@ -64,6 +70,7 @@ class OpenServices:
 
     settings: ServicesSettings
     board: ServiceBoard
+    bandwidths: NodeBandwidths = field(default_factory=NodeBandwidths)
     drains: OpenDrains = field(default_factory=OpenDrains)
     tasks: Mapping[ServiceKey, ServiceTasks] = field(default_factory=dict)
     low_since_s: dict[ServiceKey, float] = field(default_factory=dict)
@@ -106,6 +113,15 @@ class OpenServices:
         self._requeued &= slurm_state.jobs.keys()
         self._refusals.keep(slurm_state.jobs)
 
+    def ask_limits(self, client: SlurmClient, at: Instant) -> None:
+        """Ask Slurm how many tasks arrays may run whose owners limit that, where it matters: every quarter of a minute."""
+        limits = self._history.limits
+        if arrays := limits.to_ask(at.steady_s):
+            try:
+                limits.take(client.array_throttles(arrays), at.now_s)
+            except SlurmError as error:  # what was seen holds
+                log(logging.WARNING, "throttles-not-read", error=error)
+
     def fill(self, snapshot: ClusterSnapshot, at: Instant) -> ClusterSnapshot:
         """The snapshot, with the services."""
         if not self._placed:
@@ -119,7 +135,8 @@ class OpenServices:
             forecast_qps=self.forecasts.tell([one.key for one in self._placed], at.now_s, at.steady_s),
             draining=self.drains.by_job.keys(),
         )
-        return replace(snapshot, services=table)
+        free_gb_s = self.bandwidths.free_gb_s(snapshot.nodes.name, at.steady_s)
+        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s))
 
     def advance(
         self,
@@ -168,6 +185,10 @@ class OpenServices:
                 own = self.tasks.get(ServiceKey(one.owner, one.service), NO_TASKS)
                 found |= {record.job.job_id for record in own.waiting[one.device] if record.standing == "free"}
         return found
+
+    def first_that_fit(self, plan: Plan, snapshot: ClusterSnapshot) -> set[int]:
+        """Those of them for which there is room."""
+        return tasks_that_fit(snapshot, self.first_tasks(plan))
 
     def note_sent(self, step: ServiceStep) -> None:
         """A step is recorded, and about to be sent."""

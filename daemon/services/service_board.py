@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, RecentLoad
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, QueryTotals, RecentLoad
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport
@@ -55,6 +55,7 @@ class ServiceBoard:
     statuses: Mapping[ServiceKey, ServiceStatus] = field(default_factory=dict)
     """What the last cycle saw of each; replaced as a whole."""
     loads: MinuteLoads = field(default_factory=MinuteLoads)
+    totals: QueryTotals = field(default_factory=QueryTotals)
     _recent: dict[ServiceKey, RecentLoad] = field(default_factory=dict)
     _known: dict[ServiceKey, KnownService] = field(default_factory=dict)
     _stored: dict[ServiceKey, KnownService] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class ServiceBoard:
             service = _renewed(before, KnownService(key, file, report, at.now_s, at.steady_s, recent_qps=recent_qps))
             self._known[key] = service
             self.loads.add(key, report, at.now_s)
+            self.totals.add(report)
             answer = self._answers.get(key, RouterAnswer(reason="sodad has not decided yet"))
             worth = _worth_a_cycle(self._decided_on.get(key), service)
             worth = worth and not 0 <= at.steady_s - self._woken_s.get(owner, -math.inf) < WAKE_EVERY_S

@@ -94,6 +94,22 @@ class LoadMinute:
 
 
 @dataclass(slots=True)
+class QueryTotals:
+    """Queries of all services since sodad started, by what routers reported."""
+
+    in_time: int = 0
+    late: int = 0
+    failed: int = 0
+
+    def add(self, report: RouterReport) -> None:
+        """Take in a report; one whose parts are more than the whole counts with what can be."""
+        failed = min(report.errors, report.queries)
+        late = min(report.violations, report.queries - failed)
+        self.failed, self.late = self.failed + failed, self.late + late
+        self.in_time += report.queries - failed - late
+
+
+@dataclass(slots=True)
 class MinuteLoads:
     """Minutes that are going on, and those that are over and not in the store yet."""
 

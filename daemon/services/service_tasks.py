@@ -9,21 +9,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slurm_soda.daemon.services.known_service import ServiceKey
+from slurm_soda.daemon.services.start_limits import StartLimits, array_of
 from slurm_soda.policies.services.service import Device
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.write.start_leases import array_tasks, is_lease, is_wait_of_slurm
 
-ARRAY_LIMIT = "JobArrayTaskLimit"
-"""Slurm's reason of tasks that are up against the limit of their array."""
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "RESIZING"})
 
 Standing = Literal["free", "leased", "requeued", "owners"]
 """A waiting record may start (``free``), waits with our lease (``leased``) or by Slurm's wait after a requeue
 (``requeued``), or waits or starts by the owner's word (``owners``): then it is left alone."""
-
-LIMIT_HOLDS_S = 600.0
-"""The limit of an array (``--array=0-7%4``) is taken to be as it was seen for so long: its owner may change it. Slurm tells
-it of tasks that are up against it alone, not of those that wait with a lease."""
 
 TaskKey = tuple[int, int]
 """Array and task; job and -1 for one without an array."""
@@ -60,20 +55,19 @@ class ServiceTasks:
     """Of all tasks that run, or that nobody holds back."""
     accounts: set[str] = field(default_factory=set)
     admitted: dict[int, int] = field(default_factory=dict)
-    """How many more tasks of an array its own limit admits, where one was seen."""
+    """How many more tasks of an array can start, where something else than places keeps the others."""
 
     def partition_names(self, device: Device) -> str:
         """All of its tasks' for a device, separated by commas."""
         return ",".join(sorted(self.partitions[device] - {""}))
 
     def count_waiting(self, device: Device) -> int:
-        """Tasks that sodad may let start, or that start by themselves, as far as their arrays' limits admit them."""
-        counts: dict[int, int] = {}
+        """Tasks that sodad may let start, or that start by themselves, as far as their limits admit them."""
+        counts = Counter[int]()
         for one in self.waiting[device]:
             if one.standing != "owners" or one.may_start:
-                array = one.job.array_job_id
-                counts[array] = counts.get(array, 0) + one.count
-        return sum(min(count, self.admitted.get(array, count)) if array else count for array, count in counts.items())
+                counts[array_of(one.job)] += one.count
+        return sum(min(count, self.admitted.get(array, count)) for array, count in counts.items())
 
 
 @dataclass(slots=True)
@@ -86,8 +80,7 @@ class TaskHistory:
     """Those that sodad let start, and that wait still."""
     _owners: set[TaskKey] = field(default_factory=set)
     """Those whose lease somebody else ended: they start when Slurm likes."""
-    _limits: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Arrays that were up against their limit: how many of their tasks ran then, and when that was."""
+    limits: StartLimits = field(default_factory=StartLimits)
 
     def tasks(self, jobs: Iterable[SlurmJob], now_s: float) -> dict[ServiceKey, ServiceTasks]:
         """The tasks of all services; to be called once for each reading of Slurm."""
@@ -113,23 +106,16 @@ class TaskHistory:
         self._forget_others(present)
         for tasks in found.values():
             self._find_admitted(tasks, now_s)
+        waiting = [one.job for tasks in found.values() for device in Device for one in tasks.waiting[device]]
+        self.limits.forget_others(map(array_of, waiting), (job.job_id for job in waiting))
         return found
 
     def _find_admitted(self, tasks: ServiceTasks, now_s: float) -> None:
-        """What the limits of arrays admit beside what runs."""
-        running = Counter(job.array_job_id for job in tasks.running)
-        waiting = [record.job for records in tasks.waiting.values() for record in records]
-        for job in waiting:
-            array = job.array_job_id
-            most, seen_s = self._limits.get(array, (0, -math.inf))
-            if not 0.0 <= now_s - seen_s < LIMIT_HOLDS_S:
-                self._limits.pop(array, None)
-                most = 0
-            # Slurm's reason may be older than the end of a task that ran; a limit is 1 at least.
-            if job.reason == ARRAY_LIMIT and (array not in self._limits or running[array] >= most):
-                self._limits[array] = max(running[array], 1), now_s
-        arrays = {job.array_job_id for job in waiting} & self._limits.keys()
-        tasks.admitted = {array: max(self._limits[array][0] - running[array], 0) for array in arrays}
+        """How many tasks can start beside what runs."""
+        running = Counter(map(array_of, tasks.running))
+        records = [one for device in Device for one in tasks.waiting[device]]
+        self.limits.observe(((one.job, one.standing == "free" or one.may_start) for one in records), running, now_s)
+        tasks.admitted = self.limits.admitted({array_of(one.job) for one in records}, running)
 
     def note_let(self, job: SlurmJob, task: int | None) -> None:
         """A task, or all of a record, is let start."""
@@ -166,8 +152,6 @@ class TaskHistory:
         self._leased = {key: until_s for key, until_s in self._leased.items() if key in present}
         self._let &= present
         self._owners &= present
-        arrays = {array for array, _ in present}
-        self._limits = {array: limit for array, limit in self._limits.items() if array in arrays}
 
 
 def device_of(job: SlurmJob) -> Device:

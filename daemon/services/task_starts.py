@@ -16,7 +16,7 @@ from slurm_soda.slurm_ext.write.job_changes import MAX_REQUEUE_WAIT_S, JobChange
 from slurm_soda.slurm_ext.write.start_leases import LONGER_S, lease_end_s, may_end_wait
 
 _ORDER = {"free": 0, "leased": 1, "requeued": 2}
-"""Who starts first: those that may already, so that nothing changes to and fro; those that have just left, last."""
+"""Who starts first of one GPU type: those that may already, so that nothing goes to and fro; those that just left, last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,14 @@ def plan_starts(
     """
     wanted = scale.instances - running - sum(one.count for one in records if one.may_start)
     ours = [one for one in records if one.standing != "owners"]
-    ours.sort(key=lambda one: (_ORDER[one.standing], len(one.tasks) > 1, one.job.job_id))
+    ours.sort(
+        key=lambda one: (
+            bool(scale.gpu_type and one.job.gpu_type and one.job.gpu_type != scale.gpu_type),
+            _ORDER[one.standing],
+            len(one.tasks) > 1,
+            one.job.job_id,
+        )
+    )
     steps: list[StartStep] = []
     for record in ours:
         may = min(max(wanted, 0), record.count)

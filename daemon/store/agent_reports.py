@@ -13,14 +13,17 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.cpu_fit import add_fit, add_measurement
 from slurm_soda.daemon.store.faulted_pairs import add_faults
+from slurm_soda.daemon.store.gpu_uses import gpu_use_columns
 from slurm_soda.daemon.store.progress import CoRunners, RunId, take_progress
+from slurm_soda.daemon.store.tables.job_reports import JobGpuUseRow
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Base, JobNodeUsage, NodeEvent
+from slurm_soda.wire.gpu_use import RunGpuUse
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 
 NODE_SILENT_S = 60.0
 """An agent that has not reported for so long is silent; it reports every 30 s where nothing changes."""
 
-_RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits", "progress")
+_RECORDS = ("opened", "closed", "usage", "core_measurements", "core_fits", "progress", "gpu_uses")
 """Fields of a report that are lists of records."""
 
 NO_CO_RUNNERS: Mapping[RunId, CoRunners] = MappingProxyType({})
@@ -81,6 +84,7 @@ def store_records(
     _add_events(session, "open", report.opened)
     _add_events(session, "close", report.closed)
     _put_usages(session, report.usage)
+    _put_gpu_uses(session, report.gpu_uses)
     for measurement in report.core_measurements:
         add_measurement(session, measurement)
     for fit in report.core_fits:
@@ -123,6 +127,16 @@ def _put_usages(session: Session, usages: Sequence[JobUsage]) -> None:
         index_elements=_USAGE_KEY, set_=newest, where=insert.excluded.last_s >= JobNodeUsage.last_s
     )
     _execute(session, upsert, [asdict(usage) for usage in usages])
+
+
+def _put_gpu_uses(session: Session, uses: Sequence[RunGpuUse]) -> None:
+    insert = _insert_into(JobGpuUseRow, session)
+    upsert = insert.on_conflict_do_update(
+        index_elements=_USAGE_KEY,
+        set_={name: insert.excluded[name] for name in ("last_s", "gpus")},
+        where=insert.excluded.last_s >= JobGpuUseRow.last_s,
+    )
+    _execute(session, upsert, [gpu_use_columns(use) for use in uses])
 
 
 def _insert_into(table: type[Base], session: Session) -> sqlite.Insert | postgresql.Insert:

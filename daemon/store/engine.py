@@ -42,7 +42,7 @@ from slurm_soda.daemon.store.store_file import Loss, StoreFile, sqlite_path
 from slurm_soda.daemon.store.store_guard import StoreGuard
 from slurm_soda.slurm_ext.errors import SodaError
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0006"
 """Newest revision in ``migrations/versions``; a constant, so that opening an up-to-date store need not import alembic."""
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -293,7 +293,7 @@ def _check_version(engine: Engine, shown: str, *, migrate: bool) -> None:
             f"store {shown} is {have}, not yet {SCHEMA_VERSION!r}", "restart sodad, which upgrades it"
         )
     try:
-        _upgrade(engine)
+        _migrate(engine)
     except SQLAlchemyError:
         # Another process may have upgraded the same store in this very moment: only the outcome counts.
         if version_of(engine) != SCHEMA_VERSION:
@@ -305,7 +305,19 @@ def known_versions() -> set[str]:
     return {path.name[1:5] for path in (MIGRATIONS / "versions").glob("r*.py")}
 
 
-def _upgrade(engine: Engine) -> None:
+def migrate_to(store: Store, revision: str) -> None:
+    """Take the store back to an earlier revision: what only later ones have is lost. As a whole, or not at all.
+
+    Raises:
+        StoreError: this version knows no such revision.
+    """
+    if revision not in known_versions():
+        raise StoreError(f"revision {revision!r} of the store is not known here", f"one of {sorted(known_versions())}")
+    _migrate(store.engine, revision)
+
+
+def _migrate(engine: Engine, revision: str | None = None) -> None:
+    """Forward to the newest revision, or back to this one."""
     from alembic import command  # noqa: PLC0415 - slow to import, seldom needed
     from alembic.config import Config  # noqa: PLC0415
 
@@ -313,7 +325,10 @@ def _upgrade(engine: Engine) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     with _writing(engine).begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        if revision is None:
+            command.upgrade(config, "head")
+        else:
+            command.downgrade(config, revision)
 
 
 def _store_error(shown: str, file: StoreFile | None, error: SQLAlchemyError) -> StoreError:

@@ -12,6 +12,7 @@ from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.queries import never_shared
 from slurm_soda.daemon.store.tables.kind_profiles import (
     ObservedJob,
+    ObservedPreemption,
     ProfileEdit,
     ProfileValueRow,
     RunTimePrediction,
@@ -118,7 +119,7 @@ def already_observed(session: Session, keys: Sequence[int]) -> set[int]:
 
 def prune_observed(session: Session, *, before_s: float) -> None:
     """Drop what old jobs showed; the values that came of it stay."""
-    for table in (ObservedJob, ObservedPair):
+    for table in (ObservedJob, ObservedPair, ObservedPreemption):
         session.execute(delete(table).where(table.at_s < before_s))
 
 

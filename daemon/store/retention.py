@@ -19,6 +19,7 @@ from slurm_soda.daemon.preemption.state_machine import FINAL_PHASES
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.queries import newest_order
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
+from slurm_soda.daemon.store.tables.job_reports import JobGpuUseRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, Preemption
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow
@@ -38,6 +39,7 @@ PRUNED_TABLES: Sequence[type[Any]] = (
     CpuMeasurementRow,
     JobProgressRow,
     JobPaceRow,
+    JobGpuUseRow,
     StartForecastRow,
     ServiceDrainRow,
     ServiceMinuteRow,
@@ -55,6 +57,7 @@ _TIMES: Mapping[type[Any], Any] = {
     CpuMeasurementRow: CpuMeasurementRow.at_s,
     JobProgressRow: JobProgressRow.at_s,
     JobPaceRow: JobPaceRow.at_s,
+    JobGpuUseRow: JobGpuUseRow.last_s,
     StartForecastRow: StartForecastRow.at_s,
     ServiceDrainRow: ServiceDrainRow.asked_s,
     ServiceMinuteRow: ServiceMinuteRow.at_s,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +13,7 @@ from slurm_soda.demo.cpu_burst.burst_figures import BurstNode, check_promises, r
 from slurm_soda.demo.cpu_burst.burst_jobs import BurstJob, draw_burst
 from slurm_soda.demo.cpu_burst.burst_runs import APPLY_COMMAND, BurstResult, run_burst_twice
 from slurm_soda.demo.cpu_burst.burst_settings import NODE, NODES, POLICY, BurstSettings
-
-REPORT, PAGE = "report.json", "index.html"
+from slurm_soda.demo.report_files import write_report_files
 
 
 def run_burst_demo(settings: BurstSettings, watch: DemoObserver) -> dict[str, Any]:
@@ -71,8 +69,11 @@ def _node_document(node: BurstNode) -> dict[str, int]:
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write report, chart and page."""
     # Drawing needs matplotlib, which takes a second to import: not before there is something to draw.
-    from slurm_soda.demo.cpu_burst.charts import save_chart  # noqa: PLC0415
+    from slurm_soda.demo.cpu_burst.charts import CHART_FILE, save_chart  # noqa: PLC0415
 
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    chart = save_chart(report, folder)
-    (folder / PAGE).write_text(report_page.render_page(report, chart.read_bytes()))
+    write_report_files(
+        report,
+        folder,
+        draw=save_chart,
+        page=lambda one: report_page.render_page(one, (folder / CHART_FILE).read_bytes()),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +14,7 @@ from slurm_soda.demo.job_mix.demo_settings import CLUSTER_GPUS, NODES, DemoSetti
 from slurm_soda.demo.job_mix.mix_figures import compare_figures, run_document
 from slurm_soda.demo.job_mix.mix_jobs import JobMix, draw_mix
 from slurm_soda.demo.job_mix.sacct_dump import DUMP_FILES, whatif_command
-
-REPORT, PAGE = "report.json", "index.html"
+from slurm_soda.demo.report_files import write_report_files
 
 
 def run_demo(settings: DemoSettings, watch: DemoObserver) -> dict[str, Any]:
@@ -95,6 +93,4 @@ def write_report(report: dict[str, Any], folder: Path) -> None:
     # Drawing needs matplotlib, which takes a second to import: not before there is something to draw.
     from slurm_soda.demo.job_mix.charts import save_charts  # noqa: PLC0415
 
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    (folder / PAGE).write_text(report_page.render_page(report))
-    save_charts(report, folder)
+    write_report_files(report, folder, draw=save_charts, page=report_page.render_page)

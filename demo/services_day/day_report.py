@@ -14,13 +14,14 @@ from slurm_soda.demo.job_mix.gantt_chart import render_gantt, render_time_axis
 from slurm_soda.demo.job_mix.mix_figures import run_document
 from slurm_soda.demo.job_mix.page_style import CSS
 from slurm_soda.demo.job_mix.report_page import format_change, format_value
+from slurm_soda.demo.report_files import write_report_files
 from slurm_soda.demo.services_day import day_settings
 from slurm_soda.demo.services_day.day_figures import PARTS, compare_days, service_document
 from slurm_soda.demo.services_day.day_load import needed_part
 from slurm_soda.demo.services_day.day_runs import DayResult, run_day_twice
 from slurm_soda.demo.services_day.day_settings import CLUSTER_GPUS, HEADROOM, TARGET_MS, DaySettings
 
-REPORT, PAGE, PICTURE = "report.json", "index.html", "services.png"
+PICTURE = "services.png"
 TITLES: Mapping[DemoPhase, str] = {"pinned": "Always on a GPU", "placed": "slurm-soda"}
 GPU_HELD_WANTED, JCT_WANTED = 0.60, 0.90
 DEVICE_NAMES = {"cpu": "CPU", "gpu": "GPU"}
@@ -141,9 +142,7 @@ def write_report(report: dict[str, Any], folder: Path) -> None:
     # Drawing needs matplotlib, which takes a second to import: not before there is something to draw.
     from slurm_soda.demo.services_day.day_chart import save_chart  # noqa: PLC0415
 
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    (folder / PAGE).write_text(render_page(report))
-    save_chart(report, folder / PICTURE)
+    write_report_files(report, folder, draw=lambda one, where: save_chart(one, where / PICTURE), page=render_page)
 
 
 def render_page(report: Report) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from slurm_soda.containers.container_commands import ContainerCommandResult
 from slurm_soda.containers.images import find_checkout
 from slurm_soda.demo import accounting, cluster_runs
 from slurm_soda.demo.accounting import DemoError, MixJobRecord
-from slurm_soda.demo.cluster_runs import PYTHON, SODACTL, DemoObserver, DemoPhase
+from slurm_soda.demo.cluster_runs import PYTHON, DemoObserver, DemoPhase
 from slurm_soda.demo.job_mix.mix_figures import StoredJobUsage
 from slurm_soda.demo.services_day import day_settings
 from slurm_soda.demo.services_day.day_figures import ServiceRun, read_samples, read_service_runs
@@ -25,7 +25,6 @@ from slurm_soda.demo.services_day.day_load import query_times
 from slurm_soda.demo.services_day.day_settings import (
     FOLDER,
     MOST_BATCH,
-    OWNER,
     QUERY_FILE,
     SERVICE,
     SERVICE_FILE,
@@ -36,15 +35,17 @@ from slurm_soda.demo.services_day.day_settings import (
     rates_of,
     service_file,
 )
+from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, queued_tasks, running_router
 from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE
 from slurm_soda.services.load.load_report import SentQuery
 from slurm_soda.wire.services.service_profile import ServiceProfile
 
 PHASES: tuple[DemoPhase, ...] = ("pinned", "placed")
-_OWNER_UID = 2001
 _TIMES, _SAMPLES = f"{FOLDER}/times.txt", f"{FOLDER}/samples.csv"
 _READY_WITHIN_S = 180.0
 _PROFILE_LIMIT_S = 120.0
+_JOBS_END_WITHIN_DAYS = 4.0
+"""The jobs of a day take 0.85 of its GPU time; wide ones leave GPUs idle beside the service that is pinned."""
 _LATE_S = 60.0
 """Beyond the day's end for the last queries."""
 
@@ -96,7 +97,7 @@ def run_day_twice(settings: DaySettings, watch: DemoObserver) -> DayResult:
         watch.say(f"load: {rates.night_qps:.1f} queries a second at night, {rates.peak_qps:.1f} at noon")
         jobs = draw_day_jobs(settings.seed, settings.day_s)
         times = query_times(rates, settings.day_s, settings.seed)
-        _put(cluster, _TIMES, "".join(f"{one:.4f}\n" for one in times))
+        put_file(cluster, _TIMES, "".join(f"{one:.4f}\n" for one in times))
         runs = {phase: _run_phase(cluster, phase, settings, jobs, watch) for phase in PHASES}
         return DayResult(rates, jobs, runs, profile.to_dict(), cluster_runs.read_versions(cluster))
     finally:
@@ -110,13 +111,9 @@ def put_service(cluster: ContainerCluster) -> None:
     """Write the service's files into its owner's folder, which all nodes share."""
     cluster.exec(OWNER, ("mkdir", "-p", f"{FOLDER}/serving")).check()
     for path in sorted((find_checkout() / "examples" / "serving").glob("*.py")):
-        _put(cluster, f"{FOLDER}/serving/{path.name}", path.read_text())
-    _put(cluster, QUERY_FILE, json.dumps({"input": list(range(day_settings.TOKENS))}))
-    _put(cluster, SERVICE_FILE, service_file())
-
-
-def _put(cluster: ContainerCluster, path: str, text: str) -> None:
-    cluster.copy_in(text.encode(), path, uid=_OWNER_UID)
+        put_file(cluster, f"{FOLDER}/serving/{path.name}", path.read_text())
+    put_file(cluster, QUERY_FILE, json.dumps({"input": list(range(day_settings.TOKENS))}))
+    put_file(cluster, SERVICE_FILE, service_file())
 
 
 def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
@@ -124,7 +121,7 @@ def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
     for device, batch in MOST_BATCH.items():
         gpu_type = ("--gpu-type", GPU_TYPE) if device == "gpu" else ()
         bounds = ("--device", device, "--most-batch", f"{batch}", "--limit-s", f"{_PROFILE_LIMIT_S / 2:g}", *gpu_type)
-        _owner(cluster, "profile", SERVICE_FILE, *bounds, timeout_s=_PROFILE_LIMIT_S).check()
+        owner_sodactl(cluster, "profile", SERVICE_FILE, *bounds, timeout_s=_PROFILE_LIMIT_S).check()
     content = cluster.copy_out(f"{FOLDER}/services/{SERVICE}/profile.json")
     return ServiceProfile.from_dict(json.loads(content), "profile.json")
 
@@ -135,11 +132,6 @@ def capacity_qps(profile: ServiceProfile, device: str) -> float:
     return max(found, default=0.0)
 
 
-def _owner(cluster: ContainerCluster, *words: str, timeout_s: float = 60.0) -> ContainerCommandResult:
-    """``sodactl service`` as the service's owner."""
-    return cluster.exec(OWNER, (SODACTL, "service", *words), timeout_s=timeout_s)
-
-
 def _run_phase(
     cluster: ContainerCluster, phase: DemoPhase, settings: DaySettings, jobs: tuple[DayJob, ...], watch: DemoObserver
 ) -> DayPhaseResult:
@@ -147,11 +139,11 @@ def _run_phase(
     _stop_sodad(cluster)
     cluster.start_daemon(daemon_configuration(settings.day_s, places=phase == "placed"))
     cluster.wait_until(lambda: cluster_runs.read_status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
-    _put(cluster, SERVICE_FILE, service_file(cores=phase == "placed"))
-    started = json.loads(_owner(cluster, "start", SERVICE_FILE, "--json").check().stdout)
+    put_file(cluster, SERVICE_FILE, service_file(cores=phase == "placed"))
+    started = json.loads(owner_sodactl(cluster, "start", SERVICE_FILE, "--json").check().stdout)
     arrays = [int(array["array_job_id"]) for array in started["arrays"]]
     try:
-        with _router(cluster):
+        with running_router(cluster, SERVICE_FILE, FOLDER, day_settings.ROUTER_PORT):
             url = f"http://127.0.0.1:{day_settings.ROUTER_PORT}/predict"
             cluster.wait_until(
                 lambda: _answers(cluster, url), "the service answers through its router", _READY_WITHIN_S
@@ -161,11 +153,13 @@ def _run_phase(
                     lambda: _settled(cluster, arrays), "the service is on cores at midnight", _READY_WITHIN_S
                 )
             load = _Load(cluster, url, settings.day_s)
-            records, measured = cluster_runs.run_orders(cluster, phase, build_orders(jobs), watch)
+            records, measured = cluster_runs.run_orders(
+                cluster, phase, build_orders(jobs), watch, _JOBS_END_WITHIN_DAYS * settings.day_s
+            )
             queries = load.result()
     finally:
         cluster.exec(OWNER, ("scancel", *map(str, arrays))).check()
-    cluster.wait_until(lambda: not _queued(cluster, arrays), "the service's tasks have ended")
+    cluster.wait_until(lambda: not queued_tasks(cluster, arrays), "the service's tasks have ended")
     said = cluster.exec("root", accounting.sacct_argv(arrays), environment=accounting.SACCT_ENVIRONMENT).check().stdout
     for line in cluster_runs.daemon_problems(cluster_runs.read_status(cluster)):
         watch.say(f"{phase}: {line}")
@@ -205,37 +199,12 @@ class _Load:
         return read_samples(self._cluster.copy_out(_SAMPLES).decode())
 
 
-@contextmanager
-def _router(cluster: ContainerCluster) -> Iterator[None]:
-    """``sodactl service router`` as the owner, on the controller, for as long as the block lasts."""
-    listens = f"0.0.0.0:{day_settings.ROUTER_PORT}"
-    argv = (SODACTL, "service", "router", SERVICE_FILE, "--listen", listens)
-    running = cluster.run(
-        OWNER, ("sh", "-c", 'echo $$ >"$0" && exec "$@" >router.log 2>&1', f"{FOLDER}/router.pid", *argv)
-    )
-    watched = threading.Thread(target=lambda: [None for _ in running], daemon=True)
-    watched.start()
-    try:
-        yield
-    finally:
-        with suppress(Exception):
-            cluster.exec(OWNER, ("sh", "-c", 'kill "$(cat "$0")"', f"{FOLDER}/router.pid"))
-        watched.join(20)
-
-
 def _answers(cluster: ContainerCluster, url: str) -> bool:
     argv = ("curl", "-sf", "-m", "5", "-H", "Content-Type: application/json", "-d", f"@{QUERY_FILE}", url)
     return cluster.exec(OWNER, argv).status == 0
 
 
-def _queued(cluster: ContainerCluster, arrays: Sequence[int]) -> list[str]:
-    """States and resources of the tasks that Slurm still has."""
-    said = cluster.exec("root", ("squeue", "-h", "-r", "-o", "%F %T %b"))
-    rows = [line.split(None, 1) for line in said.stdout.splitlines() if line.strip()]
-    return [row[1] for row in rows if row[0].isdigit() and int(row[0]) in arrays]
-
-
 def _settled(cluster: ContainerCluster, arrays: Sequence[int]) -> bool:
     """Whether the service runs on cores alone, as it shall at night."""
-    running = [row for row in _queued(cluster, arrays) if row.startswith(("RUNNING", "COMPLETING"))]
+    running = [row for row in queued_tasks(cluster, arrays) if row.startswith(("RUNNING", "COMPLETING"))]
     return bool(running) and not any("gpu" in row for row in running)

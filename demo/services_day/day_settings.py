@@ -8,12 +8,13 @@ from pathlib import Path
 from slurm_soda.containers.cluster import SERVING_PYTHON
 from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.demo.accounting import DemoError
+from slurm_soda.demo.services_day.owner_commands import OWNER
 from slurm_soda.policies.services.settings import ServiceSettings
 
 NODES, GPUS_PER_NODE, CORES_PER_NODE = 2, 4, 28
 CLUSTER_GPUS = NODES * GPUS_PER_NODE
 
-SERVICE, OWNER = "classify", "alice"
+SERVICE = "classify"
 MODEL, WIDTH = "transformer", 256
 """The example server's encoder: some 13 ms and 8 ms a query of one slow core that does nothing else."""
 GPU_SPEEDUP = 8.0

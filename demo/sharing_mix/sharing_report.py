@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
@@ -16,6 +15,7 @@ from slurm_soda.demo.job_mix.gantt_chart import render_gantt
 from slurm_soda.demo.job_mix.mix_figures import compare_figures, run_document
 from slurm_soda.demo.job_mix.page_style import CSS
 from slurm_soda.demo.job_mix.report_page import ROWS, format_change, format_value
+from slurm_soda.demo.report_files import write_report_files
 from slurm_soda.demo.sharing_mix.sharing_forecast import forecast_sharing
 from slurm_soda.demo.sharing_mix.sharing_jobs import LIGHT_MODELS
 from slurm_soda.demo.sharing_mix.sharing_runs import (
@@ -26,7 +26,7 @@ from slurm_soda.demo.sharing_mix.sharing_runs import (
 )
 from slurm_soda.demo.sharing_mix.speed_table import read_speeds
 
-REPORT, PAGE, PICTURE = "report.json", "index.html", "sharing.png"
+PICTURE = "sharing.png"
 TITLES = {"stock": "Stock Slurm, with backfill", "tiresias": "Tiresias", "sharing": "Sharing"}
 
 Report = Mapping[str, Any]
@@ -101,9 +101,7 @@ def write_report(report: dict[str, Any], folder: Path) -> None:
     # Drawing needs matplotlib, which takes a second to import: not before there is something to draw.
     from slurm_soda.demo.sharing_mix.sharing_chart import save_chart  # noqa: PLC0415
 
-    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    (folder / PAGE).write_text(render_page(report))
-    save_chart(report, folder / PICTURE)
+    write_report_files(report, folder, draw=lambda one, where: save_chart(one, where / PICTURE), page=render_page)
 
 
 def render_page(report: Report) -> str:

@@ -22,6 +22,7 @@ def build_plan(
     promoted: IntColumn | None = None,
     next_event_s: float = float("inf"),
     reserved_in_s: FloatColumn | None = None,
+    price_s: FloatColumn | None = None,
 ) -> Plan:
     """Build the plan.
 
@@ -36,6 +37,7 @@ def build_plan(
         promoted: rows whose counters start again.
         next_event_s: when the plan may change by itself.
         reserved_in_s: one value a row, for a policy that reserves nodes.
+        price_s: one value a row, for a policy that prices preemptions by what was learned of them.
 
     ``Plan.order`` has four parts, each in the policy's order: jobs that start now; jobs that wait only for resources
     that are being vacated, so that Slurm hands these over the moment they are free; the other waiting jobs; jobs that
@@ -62,6 +64,7 @@ def build_plan(
         reserved_in_s=np.zeros(0) if reserved_in_s is None else reserved_in_s,
         behind=behind,
         unknown_nodes=jobs.unknown_nodes,
+        price_s=np.zeros(0) if price_s is None else price_s,
     )
     return Plan(
         policy=policy,

@@ -80,11 +80,16 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
     """
     standing, numbers = _explain_order(note, job, policy)
     position = f" Position {note.position + 1} in line." if note.position >= 0 else ""
-    verdict = VERDICTS[note.verdict]
+    verdict, priced = VERDICTS[note.verdict], math.isfinite(note.price_s)
+    if note.verdict == JobVerdict.PREEMPT and priced:
+        verdict += (
+            f" To stop it costs {note.price_s:,.0f} s on each of its GPUs, by what stopping jobs like it has cost."
+        )
     if note.verdict == JobVerdict.PROTECTED:
         cannot = "it did not consent to preemption, or Slurm cannot requeue it"
         often = ", or it was preempted as often as one job may be" if job.preemptions else ""
         dear = "to stop it costs all jobs together more than those that wait gain"
+        dear += f", {note.price_s:,.0f} s on each of its GPUs" if priced else ""
         not_yet = dear if isinstance(policy, Soda) else "its minimum run time is not over"
         why = f"{not_yet}{often}" if job.preemptible else cannot + often
         verdict = f"Jobs before it want its GPUs, but it keeps them: {why}."
@@ -110,6 +115,7 @@ def explain_position(note: JobNote, job: JobView, policy: Policy) -> Explanation
             **({"reserved_in_s": note.reserved_in_s} if reserved else {}),
             **({"behind": note.behind} if note.behind else {}),
             **({"overdue": True} if note.overdue else {}),
+            **({"price_s": note.price_s} if priced else {}),
             **({"unknown_nodes": note.unknown_nodes.name.lower()} if note.unknown_nodes else {}),
             **numbers,
         },

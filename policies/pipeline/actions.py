@@ -163,7 +163,7 @@ class JoinGpus:
 
 @dataclass(frozen=True, slots=True)
 class ScaleService:
-    """How many tasks of one of a service's arrays shall run (docs/design/0015-services.md)."""
+    """How many tasks of a service shall run on one device (docs/design/0015-services.md)."""
 
     owner: UserName
     service: ModelName
@@ -174,11 +174,13 @@ class ScaleService:
     """Its waiting tasks go before all other jobs of their partition."""
     reason: Sentence
     gpu_type: GpuTypeName = ""
-    """The least used type of those that it is profiled on, which its next task should get; empty: any."""
+    """Tasks that ask for this type start before those that ask for another one: the least used of the types that it is
+    profiled on. Where its tasks take any type, Slurm decides which they get. Empty: any.
+    """
 
     @property
     def id(self) -> str:
-        """Unique in its plan: a service has one array for each device."""
+        """Unique in its plan: there is one for each device of a service."""
         return f"scale:{self.owner}/{self.service}:{self.device.name.lower()}"
 
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.services.instance_requests import InstanceRequest, nodes_with, profiled_request, shown_requests
 from slurm_soda.policies.services.instances import ServiceState, own_jobs
 from slurm_soda.policies.services.service import Device, DeviceProfile
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceRequest:
-    """What one task asks for."""
-
-    cores: int
-    gpus: int
-    memory_mib: int = 0
-    gpu_type: str = ""
-    """Empty: any."""
-    node_set: int = -1
-    """Column of :attr:`.NodeTable.node_sets` to which it is bound; -1: to none."""
 
 
 class FreePlaces:
@@ -51,7 +37,7 @@ class FreePlaces:
         self._nodes: dict[str, BoolColumn] = {}
         self._queues: dict[tuple[str, Device], int] = {}
         self._requests: dict[tuple[int, Device], InstanceRequest] = {}
-        self._first_task = _first_tasks(snapshot)
+        self._shown = shown_requests(snapshot)
 
     def nodes_of(self, state: ServiceState, device: Device) -> BoolColumn:
         """Nodes of the partition of a service's array; all usable ones where it names none that is known."""
@@ -76,36 +62,40 @@ class FreePlaces:
         return self._queues[key]
 
     def request(self, state: ServiceState, device: Device) -> InstanceRequest:
-        """What a task asks for: as Slurm shows one of the service's, else by its profile."""
+        """What the next task asks for: as Slurm shows one of the service's, else by its profile."""
         key = (state.row, device)
         if key not in self._requests:
             self._requests[key] = self._find_request(state, device)
         return self._requests[key]
 
     def _find_request(self, state: ServiceState, device: Device) -> InstanceRequest:
-        row = self._first_task.get((state.row, device))
-        if row is not None:
-            jobs = self._snapshot.jobs
-            code, gpus = int(jobs.gpu_type[row]), int(jobs.gpus[row])
-            return InstanceRequest(
-                cores=max(int(jobs.cpus[row]), 1),
-                gpus=max(gpus, 1) if device is Device.GPU else gpus,
-                memory_mib=int(jobs.memory_mib[row]),
-                gpu_type=jobs.gpu_types[code] if code >= 0 else "",
-                node_set=int(jobs.node_set[row]) if len(jobs.node_set) else -1,
-            )
-        profiles = [state.service.cpu] if device is Device.CPU else list(state.service.gpu)
-        cores = max((one.cores for one in profiles if one is not None), default=1)
-        return InstanceRequest(max(cores, 1), 1 if device is Device.GPU else 0)
+        shown = self._shown.get((state.row, device))
+        if not shown:
+            return profiled_request(state.service, device)
+        if len(shown) == 1:
+            return shown[0]
+        types = {one.gpu_type for one in _usable_profiles(state)}
+        return min(shown, key=lambda one: self._preference(state, one, types))
+
+    def _preference(
+        self, state: ServiceState, request: InstanceRequest, types: set[str]
+    ) -> tuple[bool, bool, bool, float]:
+        """The least of these is chosen, of requests for several GPU types: profiled, with room, let start already, and least
+        used.
+        """
+        nodes = nodes_with(self._snapshot.nodes, self.nodes_of(state, Device.GPU), request)
+        no_room = not (nodes & (self.gpus >= request.gpus) & (self.cores >= request.cores)).any()
+        unknown = bool(request.gpu_type) and types.isdisjoint(("", request.gpu_type))
+        return unknown, no_room, not request.may_start, self._used_part(nodes)
+
+    def _used_part(self, nodes: BoolColumn) -> float:
+        """The part of the GPUs of some nodes that is not free; 1 where there are none."""
+        whole = int(self._snapshot.nodes.gpus[nodes].sum())
+        return 1.0 - float(self.gpus[nodes].sum()) / whole if whole else 1.0
 
     def nodes_for(self, state: ServiceState, device: Device) -> BoolColumn:
         """Nodes that a task may use: of its partition, its GPU type, and what else it asks for."""
-        flags, request, nodes = self.nodes_of(state, device), self.request(state, device), self._snapshot.nodes
-        if request.gpu_type in nodes.gpu_types:
-            flags = flags & (nodes.gpu_type == nodes.gpu_types.index(request.gpu_type))
-        if 0 <= request.node_set < nodes.node_sets.shape[1]:
-            flags = flags & nodes.node_sets[:, request.node_set]
-        return flags
+        return nodes_with(self._snapshot.nodes, self.nodes_of(state, device), self.request(state, device))
 
     def slots(self, state: ServiceState, device: Device) -> int:
         """How many more instances fit on a device."""
@@ -122,21 +112,23 @@ class FreePlaces:
             if taken:
                 self.cores[node] -= taken * request.cores
                 self.gpus[node] -= taken * request.gpus
-                if device is Device.CPU and (needed := _bandwidth(state.service.cpu)):
+                if device is Device.CPU and (needed := _bandwidth(state.service.cpu, request.cores)):
                     self._bandwidth[node] -= taken * needed
                 instances -= taken
             if not instances:
                 return
 
-    def least_used_type(self, state: ServiceState) -> str:
-        """Of the GPU types that a service is profiled on and its array may use: the one of which most is free."""
+    def next_type(self, state: ServiceState) -> str:
+        """The GPU type that the next task asks for; if it takes any, the least used one of those that the service is
+        profiled on and its array may use.
+        """
+        if asked := self.request(state, Device.GPU).gpu_type:
+            return asked
         nodes, flags = self._snapshot.nodes, self.nodes_for(state, Device.GPU)
         best, best_used = "", float("inf")
-        for profile in state.service.gpu:
-            if profile.gpu_type in nodes.gpu_types and profile.within(state.service.target_ms, state.service.window_ms):
-                rows = flags & (nodes.gpu_type == nodes.gpu_types.index(profile.gpu_type))
-                whole = int(nodes.gpus[rows].sum())
-                used = 1.0 - float(self.gpus[rows].sum()) / whole if whole else 1.0
+        for profile in _usable_profiles(state):
+            if profile.gpu_type in nodes.gpu_types:
+                used = self._used_part(flags & (nodes.gpu_type == nodes.gpu_types.index(profile.gpu_type)))
                 if used < best_used:
                     best, best_used = profile.gpu_type, used
         return best
@@ -146,7 +138,7 @@ class FreePlaces:
         slots = self.cores // request.cores
         if request.gpus:
             slots = np.minimum(slots, self.gpus // request.gpus)
-        if device is Device.CPU and (needed := _bandwidth(state.service.cpu)):
+        if device is Device.CPU and (needed := _bandwidth(state.service.cpu, request.cores)):
             slots = np.minimum(slots, _whole_parts(self._bandwidth, needed))
         found: IntColumn = np.where(self.nodes_for(state, device), slots, 0)
         return found
@@ -159,25 +151,15 @@ class FreePlaces:
         return self._columns[name]
 
 
-def _first_tasks(snapshot: ClusterSnapshot) -> dict[tuple[int, Device], int]:
-    """Row of one job of each service and device, of those that Slurm shows."""
-    table, jobs = snapshot.services, snapshot.jobs
-    if not len(jobs):
-        return {}
-    ids = np.concatenate((table.job_id, table.task_id))
-    service, device = (
-        np.concatenate((table.service, table.task_service)),
-        np.concatenate((table.device, table.task_device)),
-    )
-    row = np.minimum(np.searchsorted(jobs.job_id, ids), len(jobs) - 1)
-    known = np.flatnonzero(jobs.job_id[row] == ids)[::-1]
-    keys = zip(service[known].tolist(), device[known].tolist(), row[known].tolist(), strict=True)
-    return {(one, Device(on)): at for one, on, at in keys}
+def _usable_profiles(state: ServiceState) -> list[DeviceProfile]:
+    """Of GPUs with which the target holds."""
+    service = state.service
+    return [one for one in service.gpu if one.within(service.target_ms, service.window_ms)]
 
 
-def _bandwidth(profile: DeviceProfile | None) -> float:
+def _bandwidth(profile: DeviceProfile | None, cores: int) -> float:
     """What an instance takes of its node's memory bandwidth; 0: not known."""
-    return float(np.nan_to_num(profile.bandwidth_gb_s)) if profile is not None else 0.0
+    return profile.bandwidth_with(cores) if profile is not None else 0.0
 
 
 def _whole_parts(free: FloatColumn, part: float) -> IntColumn:

@@ -8,7 +8,8 @@ import numpy as np
 
 from slurm_soda.policies.engine.allocations import find_allocation_entries, split_memory_mib
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.services.free_places import FreePlaces, InstanceRequest
+from slurm_soda.policies.services.free_places import FreePlaces
+from slurm_soda.policies.services.instance_requests import InstanceRequest
 from slurm_soda.policies.services.instances import own_jobs
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
 

@@ -105,7 +105,7 @@ def _scalings(
                     instances=changes.instances[device],
                     first=first[device],
                     reason=reason,
-                    gpu_type=places.least_used_type(state) if starting else "",
+                    gpu_type=places.next_type(state) if starting else "",
                 )
             )
     return found
@@ -161,11 +161,11 @@ def _give_way(
     found = []
     for state, wanted in urgent:
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
-        able = _able_to_start(snapshot, table.task_id[mine])
+        request = places.request(state, Device.GPU)
+        able = _able_to_start(snapshot, table.task_id[mine], request.gpu_type)
         if mine.any() and not able:
             continue
         tasks = tuple(able[:wanted])
-        request = places.request(state, Device.GPU)
         for _ in range(wanted):
             rows = leaving.find(request, places.nodes_for(state, Device.GPU))
             if rows is None:
@@ -181,11 +181,16 @@ def _give_way(
     return found
 
 
-def _able_to_start(snapshot: ClusterSnapshot, tasks: IntColumn) -> list[int]:
-    """Of some tasks those that lack nothing but places, as far as Slurm has said, or that it does not show."""
+def _able_to_start(snapshot: ClusterSnapshot, tasks: IntColumn, gpu_type: str) -> list[int]:
+    """Of some tasks those that lack nothing but places, as far as Slurm has said, or that it does not show. None of another
+    GPU type, and none for whom nobody may be preempted, such as after jobs were in vain for others like it.
+    """
     jobs = snapshot.jobs
     row = np.minimum(np.searchsorted(jobs.job_id, tasks), len(jobs) - 1)
-    able = jobs.state[row] == JobState.PENDING
+    code = jobs.gpu_types.index(gpu_type) if gpu_type in jobs.gpu_types else -1
+    able = (jobs.state[row] == JobState.PENDING) & (jobs.gpu_type[row] == code)
+    if len(jobs.may_preempt):
+        able &= jobs.may_preempt[row]
     return list(tasks[able | (jobs.job_id[row] != tasks)].tolist())
 
 

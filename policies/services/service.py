@@ -34,6 +34,11 @@ class InstanceState(IntEnum):
     """Its job runs, but what it started does not answer: it exited, hangs, or ignores its port."""
 
 
+MOST_CORE_GB_S = 40.0
+"""More no core draws from memory: some 48 cache lines of 64 bytes are on their way to it at a time, for some 80 ns each
+(Little's law), which is 38 GB/s."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
     """What one instance can do on a device, as it was measured (Section V-D, offline stage)."""
@@ -49,12 +54,18 @@ class DeviceProfile:
     """Fewest cores that reach that batch; on a GPU those that its instance needs beside."""
     gpu_type: GpuTypeName = ""
     bandwidth_gb_s: float = float("nan")
-    """Memory bandwidth that it takes, NaN where it could not be read."""
+    """Memory bandwidth that it takes, in 10^9 bytes a second; NaN where it could not be read."""
 
     @property
     def capacity_qps(self) -> float:
         """Queries in a second that it answers, batch after batch; 0 where the device cannot meet the target."""
         return 1000.0 * self.batch / self.batch_ms if self.batch else 0.0
+
+    def bandwidth_with(self, cores: int) -> float:
+        """Memory bandwidth in GB/s that an instance with so many cores counts with: what its owner's profile says, but no
+        more than these cores can draw; 0 where nothing is known.
+        """
+        return min(float(np.nan_to_num(self.bandwidth_gb_s)), MOST_CORE_GB_S * max(cores, 1))
 
     def within(self, target_ms: float, window_ms: float) -> bool:
         """Whether the target holds with a batch, its measured error included."""

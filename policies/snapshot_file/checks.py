@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable, UnknownNodes
 from slurm_soda.policies.snapshot_file.service_checks import check_services
 from slurm_soda.policies.snapshot_file.values import EncodingError, unexpected
+from slurm_soda.policies.spreading.slowdowns import EXTRA_NODES
 
 MOST = 2**40
 """Larger counts, and times in seconds, are no cluster's; sums of them could overflow."""
@@ -32,7 +33,9 @@ def check_snapshot(snapshot: ClusterSnapshot) -> None:
         raise unexpected("snapshot.now_s", snapshot.now_s, "a time in Unix seconds")
     _check_jobs(snapshot)
     _check_nodes(snapshot)
+    _check_spread(snapshot)
     check_services(snapshot)
+    _check_preemption_costs(snapshot)
     present = set(snapshot.jobs.job_id.tolist())
     for at, job in enumerate(snapshot.pools.waiting):
         if job.job_id not in present:
@@ -64,6 +67,16 @@ def _check_jobs(snapshot: ClusterSnapshot) -> None:
     _check_codes(f"{where}.node_set", jobs.node_set, snapshot.nodes.node_sets.shape[1])
 
 
+def _check_preemption_costs(snapshot: ClusterSnapshot) -> None:
+    costs, where = snapshot.preemption_costs, "snapshot.preemption_costs"
+    for name, most in (("learned_s", MOST), ("weight", 1), ("most_s", MOST)):
+        column = getattr(costs, name)
+        _check_length(f"{where}.{name}", column, {len(snapshot.jobs), 0} if name == "learned_s" else {len(costs)})
+        wrong = np.flatnonzero(~((column >= 0) & (column <= most)))
+        if len(wrong):
+            raise unexpected(f"{where}.{name}[{wrong[0]}]", column[wrong[0]].item(), f"a number from 0 to {most}")
+
+
 def _check_nodes(snapshot: ClusterSnapshot) -> None:
     nodes, count, where = snapshot.nodes, len(snapshot.nodes), "snapshot.nodes"
     for name, column in _columns(nodes):
@@ -80,6 +93,18 @@ def _check_nodes(snapshot: ClusterSnapshot) -> None:
         _check_length(f"{where}.{name}", column, {count})
         _check_range(f"{where}.{name}", column, _CODES.get(name, 0))
     _check_codes(f"{where}.gpu_type", nodes.gpu_type, len(nodes.gpu_types))
+
+
+def _check_spread(snapshot: ClusterSnapshot) -> None:
+    spread, where = snapshot.spread, "snapshot.spread"
+    _check_length(f"{where}.kind", spread.kind, {len(snapshot.jobs), 0})
+    _check_range(f"{where}.kind", spread.kind, -1)
+    for name, column in (("expected", spread.expected), ("at_most", spread.at_most)):
+        if column.shape != (len(spread.expected), EXTRA_NODES):
+            raise unexpected(f"{where}.{name}", column.shape, f"the shape {(len(spread.expected), EXTRA_NODES)}")
+        if not (np.isfinite(column) & (column >= 1.0)).all():
+            raise unexpected(f"{where}.{name}", column.tolist(), "finite numbers from 1")
+    _check_codes(f"{where}.kind", spread.kind, len(spread.expected))
 
 
 def _columns(table: JobTable | NodeTable) -> Iterator[tuple[str, NDArray[Any]]]:

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurm_soda.services.router.waiting_queries import ACTION, LIMIT_COUNT, LIMIT_MS, MOST_WAITING, SCRIPT
 from slurm_soda.wire.services.service_file import ServiceFile
 
 BACKEND = "instances"
+COMING = "coming"
+"""A backend whose only server gets no query: it is up while an instance is to come."""
 FRONTEND = "queries"
 NO_ADDRESS = "127.0.0.1:1"
 LONGEST_RETRIED = 64 * 1024
@@ -33,6 +36,8 @@ class HaproxySettings:
     connections: int
     """At a time, at most."""
     threads: int
+    can_wait: bool = True
+    """It has Lua, so that queries can wait for the first instance."""
 
     @property
     def worker_socket(self) -> Path:
@@ -45,6 +50,11 @@ class HaproxySettings:
         return self.directory / "master"
 
     @property
+    def script(self) -> Path:
+        """What lets queries wait."""
+        return self.directory / SCRIPT
+
+    @property
     def state_file(self) -> Path:
         """Health of the servers for a process that begins."""
         return self.directory / "state"
@@ -53,6 +63,11 @@ class HaproxySettings:
     def answer_limit_s(self) -> float:
         """How long an instance may take for a query, before it is given to another one: ten targets, 30 s at least."""
         return max(30.0, 10 * self.target_ms / 1000)
+
+    @property
+    def wait_limit_s(self) -> float:
+        """How long a query waits for the first instance: ten targets, between 30 s and a minute."""
+        return min(60.0, self.answer_limit_s)
 
     @property
     def queue_limit_s(self) -> float:
@@ -75,6 +90,7 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
     POST is retried as any other query is: an inference asked for twice answers the same, and changes nothing.
     """
     answer_ms, queue_ms = round(1000 * settings.answer_limit_s), round(1000 * settings.queue_limit_s)
+    wait_ms = round(1000 * settings.wait_limit_s)
     connect_ms = round(min(3000.0, max(500.0, settings.target_ms)))
     check_ms = round(min(10_000.0, max(2000.0, 5 * settings.target_ms)))
     lines = [
@@ -86,6 +102,9 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
         f"    server-state-file {settings.state_file}",
         f"    tune.bufsize {LONGEST_RETRIED}",
         "    log stdout format raw local0 info",
+        f"    setenv {LIMIT_MS} {wait_ms}",
+        f"    setenv {LIMIT_COUNT} {MOST_WAITING}",
+        *_if(settings.can_wait, f"    lua-load {settings.script}"),
         "defaults",
         "    mode http",
         "    balance leastconn",
@@ -108,7 +127,13 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
         f"    bind {settings.listen}",
         "    log global",
         '    log-format "%Ta %ST %ts"',
+        *_if(
+            settings.can_wait,
+            f"    http-request lua.{ACTION} if {{ nbsrv({BACKEND}) eq 0 }} {{ nbsrv({COMING}) gt 0 }}",
+        ),
         f"    default_backend {BACKEND}",
+        f"backend {COMING}",
+        f"    server {COMING} {NO_ADDRESS} disabled",
         f"backend {BACKEND}",
         "    option httpchk",
         f"    http-check send meth GET uri {settings.health} ver HTTP/1.1 hdr Host service",
@@ -120,6 +145,10 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
         address = (addresses[slot] if slot < len(addresses) else "") or NO_ADDRESS
         lines.append(f"    server {server_name(slot)} {address} id {slot + 1} disabled")
     return "\n".join(lines) + "\n"
+
+
+def _if(holds: bool, line: str) -> tuple[str, ...]:
+    return (line,) if holds else ()
 
 
 def server_name(slot: int) -> str:

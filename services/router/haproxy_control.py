@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from slurm_soda.services.router.errors import HaproxyError
-from slurm_soda.services.router.haproxy_config import HaproxySettings, slots_for, write_config
-from slurm_soda.services.router.haproxy_process import HaproxyProcess, find_haproxy, private_directory
+from slurm_soda.services.router.haproxy_config import COMING, HaproxySettings, slots_for, write_config
+from slurm_soda.services.router.haproxy_process import HaproxyProcess, find_haproxy, has_lua, private_directory
 from slurm_soda.services.router.listen_address import ListenAddress
 from slurm_soda.services.router.query_log import QueryLog
 from slurm_soda.services.router.runtime_socket import HaproxyStats, ServerStats
@@ -44,6 +44,7 @@ class HaproxyControl:
             slots=slots_for(service),
             connections=_connections(slots_for(service)),
             threads=min(MOST_THREADS, len(os.sched_getaffinity(0))),
+            can_wait=has_lua(program),
         )
         self._process = HaproxyProcess(program, settings, log.add)
         self._slots = ServerSlots(settings.slots)
@@ -144,6 +145,14 @@ class HaproxyControl:
             except HaproxyError as error:
                 self._say(f"{error}; it is told again")
                 return
+
+    def let_wait(self, stats: HaproxyStats, *, comes: bool) -> None:
+        """Let queries that find no instance wait, or answer them at once."""
+        if comes != stats.comes:
+            try:
+                self._process.worker.ask(f"set server {COMING}/{COMING} state {'ready' if comes else 'maint'}")
+            except HaproxyError as error:
+                self._say(f"{error}; it is told again")
 
     def change(self, service: ServiceFile) -> None:
         """Serve by another version of the service's file; with a reload only if HAProxy's configuration changes.

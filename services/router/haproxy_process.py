@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import IO
 from slurm_soda.services.router.errors import HaproxyError
 from slurm_soda.services.router.haproxy_config import HaproxySettings
 from slurm_soda.services.router.runtime_socket import RuntimeSocket, healthy_servers
+from slurm_soda.services.router.waiting_queries import SCRIPT, SCRIPT_TEXT
 from slurm_soda.wire.atomic_files import write_at
 
 PATH = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
@@ -51,6 +53,17 @@ def find_haproxy() -> str:
     return found
 
 
+def has_lua(program: str) -> bool:
+    """Whether it was built with Lua, as those of Debian and Ubuntu are; false if it does not tell."""
+    try:
+        said = subprocess.run(
+            [program, "-vv"], capture_output=True, timeout=CHECK_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return re.search(rb"(?:\s\+|\bUSE_)LUA(?:=1)?\b", said.stdout) is not None
+
+
 class HaproxyProcess:
     """One HAProxy, of which nothing is left when this process ends: the kernel then asks it to end softly."""
 
@@ -79,6 +92,7 @@ class HaproxyProcess:
         Raises:
             HaproxyError: it is not accepted; HAProxy's own words.
         """
+        self._write(SCRIPT, SCRIPT_TEXT)
         self._write("checked.cfg", text)
         argv = [self._program, "-c", "-f", str(self.settings.directory / "checked.cfg")]
         try:

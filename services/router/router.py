@@ -22,6 +22,7 @@ from slurm_soda.services.router.routed_instances import RoutedInstance, look_at
 from slurm_soda.services.router.runtime_socket import HaproxyStats
 from slurm_soda.services.router.service_folder import FolderContent, ServiceFolder, refuse_root
 from slurm_soda.services.router.sodad_reports import SodadReports
+from slurm_soda.services.router.waiting_queries import ExpectedInstances
 from slurm_soda.wire.errors import RecordError, SodaError
 from slurm_soda.wire.services.instance_file import InstanceFile
 from slurm_soda.wire.services.router_report import RouterReport
@@ -89,7 +90,7 @@ class Router:
         self._haproxy = HaproxyControl(self.service, self._port.address, self._log, say)
         self._heartbeats, self._hosts = Heartbeats(), HostAddresses()
         self._content = FolderContent()
-        self._drains = DrainRequests(self._folder, say)
+        self._drains, self._expected = DrainRequests(self._folder, say), ExpectedInstances()
         self._told: tuple[str, ...] = ()
         self._interval_s = time.monotonic()
         self.views: tuple[RoutedInstance, ...] = ()
@@ -150,6 +151,7 @@ class Router:
         self._drains.choose(self.views, self._content.drains)
         wanted = {view.stem: server for view in self.views if (server := view.wanted(self._hosts, self._drains.chosen))}
         self._haproxy.apply(wanted, stats)
+        self._haproxy.let_wait(stats, comes=self._any_comes())
         self._drains.write_files(self._content.drains)
         self._report(stats)
 
@@ -181,6 +183,11 @@ class Router:
         answer = self._reports.take_answer() if self._reports is not None else None
         if answer is not None:
             self._drains.take(answer.drain)
+            self._expected.take(answer, time.monotonic())
+
+    def _any_comes(self) -> bool:
+        states = [view.reported(self._drains.chosen, 0).state for view in self.views]
+        return self._expected.any_comes(states, self.service.replicas.least, time.monotonic())
 
     def _report(self, stats: HaproxyStats) -> None:
         """One report of the time since the last, once sodad can have it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm_soda.services.router.errors import HaproxyError
-from slurm_soda.services.router.haproxy_config import BACKEND, FRONTEND
+from slurm_soda.services.router.haproxy_config import BACKEND, COMING, FRONTEND
 
 TIMEOUT_S = 5.0
 LONGEST_ANSWER = 8 << 20
@@ -54,6 +54,8 @@ class HaproxyStats:
     """That came in."""
     queued: int = 0
     """Queries that wait for a server now."""
+    comes: bool = False
+    """Queries that find no server wait for one."""
     servers: dict[str, ServerStats] = field(default_factory=dict)
 
 
@@ -114,15 +116,17 @@ def parse_stats(text: str) -> HaproxyStats:
     head, _, body = text.strip().partition("\n")
     if not head.startswith("# pxname,svname"):
         raise HaproxyError(f"HAProxy's statistics cannot be read: {head[:100]!r}")
-    requests, queued, servers = 0, 0, {}
+    requests, queued, comes, servers = 0, 0, False, {}
     for row in csv.DictReader(body.splitlines(), fieldnames=head[2:].split(",")):
         if row["pxname"] == FRONTEND and row["svname"] == "FRONTEND":
             requests = _number(row.get("req_tot"))
         elif row["pxname"] == BACKEND and row["svname"] == "BACKEND":
             queued = _number(row.get("qcur"))
+        elif row["pxname"] == row["svname"] == COMING:
+            comes = row["status"].startswith(("UP", "no check"))
         elif row["pxname"] == BACKEND:
             servers[row["svname"]] = _server(row)
-    return HaproxyStats(requests, queued, servers)
+    return HaproxyStats(requests, queued, comes, servers)
 
 
 def healthy_servers(state: str) -> str:

@@ -14,6 +14,7 @@ from slurm_soda.simulator.engine.deciders.protocols import AdjustableDecider, De
 from slurm_soda.simulator.engine.initial_events import list_node_events, make_session_jobs
 from slurm_soda.simulator.engine.job_progress import JobProgress
 from slurm_soda.simulator.engine.outcome_recorder import OutcomeRecorder
+from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.engine.request_rewriter import RequestRewriter
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
 from slurm_soda.simulator.errors import SimulatorError
@@ -35,9 +36,15 @@ class EventLoop:
     """State of all jobs and the clock."""
 
     def __init__(
-        self, workload: Workload, costs: Costs, speed: SpeedModel | None, effects: RuntimeEffects | None
+        self,
+        workload: Workload,
+        costs: Costs,
+        speed: SpeedModel | None,
+        effects: RuntimeEffects | None,
+        preemptions: PreemptionLog | None = None,
     ) -> None:
         self.workload, self.costs, self._speed, self._effects = workload, costs, speed, effects
+        self._preemptions = preemptions
         self._round_s = costs.round_s
         self._cpus = workload.cpus.tolist()
         self.requests: RequestRewriter | None = None
@@ -155,6 +162,8 @@ class EventLoop:
             cost_s = self.costs.start_s
         else:
             cost_s = self._restart_s[row]
+        if self._preemptions is not None:
+            self._preemptions.started(job, row, now_s, cost_s)
         if self._effects is not None:
             cost_s += self._effects.start_delay_s(row)
             self._progress.begin(job, row)
@@ -217,6 +226,8 @@ class EventLoop:
 
     def _preempt(self, job: SessionJob, now_s: float, decider: Decider) -> None:
         self._record.preemptions[job.job_id - 1] += 1
+        if self._preemptions is not None:
+            self._preemptions.preempted(job.job_id - 1)
         self._vacate(job, now_s, self.costs.checkpoint_s, decider)
 
     def _revoke_guests(self, now_s: float, decider: Decider) -> None:
@@ -248,7 +259,9 @@ class EventLoop:
             self._revoked.remove(row)
             self._effects.revoked(row, self._progress.lose(job, row, saved_s))
         elif job.gpus:
-            self._progress.save(job, row, saved_s)
+            lost_s = self._progress.save(job, row, saved_s)
+            if self._preemptions is not None:
+                self._preemptions.left(row, self.costs.checkpoint_s, lost_s)
         else:  # aborted, since it held cores that were lent to it: CPU jobs save nothing (SODA, Section V-C)
             self._progress.lose(job, row, saved_s)
         self._stop_clock(job, row, leave_s)

@@ -12,6 +12,7 @@ from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import choose_decider
 from slurm_soda.simulator.engine.deciders.protocols import Decider
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
+from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.engine.runtime_effects import RuntimeEffects
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.site.description import SiteDescription
@@ -33,6 +34,7 @@ def simulate(
     passing_limit_s: float = INFINITY,
     site: SiteDescription | None = None,
     around: Callable[[Decider], Decider] | None = None,
+    preemptions: PreemptionLog | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """Run a workload on a virtual cluster under a policy, until nothing can happen any more.
@@ -51,6 +53,7 @@ def simulate(
         site: what its Slurm knows of users; by default all are equal.
         around: who hears of everything first and asks the policy's decider, such as one that places services; by default
             nobody.
+        preemptions: is told what preemptions cost the jobs; by default nobody is.
         progress: told how far the run is.
 
     The same arguments give the same outcome, to the bit (``cpu_s`` apart).
@@ -60,7 +63,7 @@ def simulate(
             is not positive; a policy changes its mind at one instant again and again.
     """
     started_s = time.process_time()
-    loop = EventLoop(workload, costs or Costs(), speed, agents)
+    loop = EventLoop(workload, costs or Costs(), speed, agents, preemptions)
     decider, loop.requests = choose_decider(
         engine,
         policy,

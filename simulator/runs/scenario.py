@@ -20,28 +20,34 @@ from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
 from slurm_soda.policies.session.ranking import StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
+from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.policies.spreading.slowdowns import PlacesBySpreadPolicy
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import SHARING_ENGINE
+from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.node.model_core_curves import make_built_in_curves
 from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.learned_preemption_costs import PolicyWithLearnedCosts, costs_differ
 from slurm_soda.simulator.runs.predicted_run_times import (
     PredictionDelays,
     with_estimated_run_times,
     with_predicted_run_times,
 )
 from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
+from slurm_soda.simulator.runs.spread_knowledge import NONE, NotedPlaces, PolicyWithSpreadSlowdowns
 from slurm_soda.simulator.services.service_set import BY_SYSTEM, PEAK, PLACED, ServingRules
 from slurm_soda.simulator.services.simulate_serving import ServedWorkload
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.core_speed import load_core_curves
+from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
 
 SAMPLES_PARAMETER = "samples_gpu_s"
@@ -74,7 +80,9 @@ class Scenario:
     cluster: SimulatedCluster
     costs: Costs = field(default_factory=Costs)
     profiles: Path | None = None
-    """Directory of measured tables by which a job's speed depends on where it is placed."""
+    """Measured tables by which a job's speed depends on where it is placed: a directory as Pollux', or a file as Gavel's."""
+    spread_knowledge: str = NONE
+    """What policies know of that, one of :data:`.SPREAD_KNOWLEDGE`."""
     engine: str = "auto"
     placement: str = "policy"
     max_preemptions: int = 0
@@ -94,6 +102,8 @@ class Scenario:
     """How late predictions know what they are made from."""
     requeue_s: float = 0.0
     """A preempted job starts again so long after it left at the earliest; only where policies are told predictions."""
+    learns_costs: bool = True
+    """Where jobs differ in what a preemption costs them, ``soda`` learns that while it runs."""
     seed: int | None = None
     """Of a generated workload."""
     nodes: NodeRules | None = None
@@ -177,19 +187,23 @@ class Scenario:
         sharing = self._sharing(policy, rules)
         # Stock Slurm, with which others are compared, bounds no wait.
         passing_limit_s = np.inf if isinstance(policy, Multifactor) else self.passing_limit_s
-        speed = None
-        if self.profiles is not None:
-            from slurm_soda.simulator.speed.placement_speed import PlacementSpeed  # noqa: PLC0415 - few runs have measured tables
-            from slurm_soda.simulator.speed.training_profiles import load_profiles  # noqa: PLC0415
-
-            speed = PlacementSpeed(load_profiles(self.profiles), self.workload)
+        speed = self._speed()
         jobs_per_gpu = policy.jobs_per_gpu if isinstance(policy, SharingPolicy) else 1
+        learns = self.learns_costs and isinstance(policy, Soda) and costs_differ(self.workload)
+        preemptions = PreemptionLog() if learns else None
+        goes_by_spread = isinstance(policy, PlacesBySpreadPolicy)
         if self.predicted:
             policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
             if self.requeue_s and not isinstance(policy, StartsOnlyPolicy):
                 policy = RequeuedJobsWait(policy, self.requeue_s)
         else:
             policy = with_estimated_run_times(policy, self.workload)
+        if preemptions is not None:
+            policy = PolicyWithLearnedCosts(policy, self.workload, preemptions)
+        if goes_by_spread and self.spread_knowledge != NONE and speed is not None:
+            speed = places = NotedPlaces(speed, self.cluster)
+            binding = sharing is None or sharing.mechanism.unlimited
+            policy = PolicyWithSpreadSlowdowns(policy, self.workload, places, self.spread_knowledge, binding=binding)
         if sharing is not None:
             return simulate_sharing(
                 self.workload,
@@ -202,6 +216,7 @@ class Scenario:
                 max_preemptions=self.max_preemptions,
                 passing_limit_s=passing_limit_s,
                 site=self.site,
+                preemptions=preemptions,
                 progress=progress,
             )
         run = partial(simulate, self.workload, self.cluster) if served is None else served.simulate
@@ -215,8 +230,22 @@ class Scenario:
             max_preemptions=self.max_preemptions,
             passing_limit_s=passing_limit_s,
             site=self.site,
+            preemptions=preemptions,
             progress=progress,
         )
+
+    def _speed(self) -> SpeedModel | None:
+        if self.profiles is None:
+            return None
+        if self.profiles.is_file():
+            from slurm_soda.simulator.speed.pair_table import load_pairs  # noqa: PLC0415 - few runs have measured tables
+            from slurm_soda.simulator.speed.unconsolidated_speed import UnconsolidatedSpeed  # noqa: PLC0415
+
+            return UnconsolidatedSpeed(load_pairs(self.profiles), self.workload, self.cluster)
+        from slurm_soda.simulator.speed.placement_speed import PlacementSpeed  # noqa: PLC0415 - few runs have measured tables
+        from slurm_soda.simulator.speed.training_profiles import load_profiles  # noqa: PLC0415
+
+        return PlacementSpeed(load_profiles(self.profiles), self.workload)
 
     def check(self, policy: Policy, nodes: NodeRules | None = None) -> None:
         """What :meth:`run` would refuse of the options, before anything runs.

@@ -113,7 +113,7 @@ def free_bandwidth_gb_s(rules: ServingRules, nodes: int, tasks: Sequence[Service
         profile = rules.services.services[task.service].cpu
         if task.state is not None and task.device is Device.CPU and task.job is not None and profile is not None:
             for piece in task.job.pieces:
-                free[piece.node] -= np.nan_to_num(profile.bandwidth_gb_s)
+                free[piece.node] -= profile.bandwidth_with(task.cores)
     return free
 
 

@@ -256,8 +256,7 @@ class ServingDecider:
 
     def _takes(self, task: ServiceTask) -> float:
         profile = self._rules.services.services[task.service].cpu
-        on_cores = task.device is Device.CPU and profile is not None
-        return float(np.nan_to_num(profile.bandwidth_gb_s)) if on_cores and profile is not None else 0.0
+        return profile.bandwidth_with(task.cores) if task.device is Device.CPU and profile is not None else 0.0
 
     def _tell(self, preempts: list[SessionJob], starts: list[JobStart]) -> None:
         """A decider that keeps its own state hears of others' decisions before they are carried out."""

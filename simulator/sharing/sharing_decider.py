@@ -95,7 +95,9 @@ class SharingDecider(SnapshotDecider):
         the first job comes.
         """
         self._mechanism = mechanism
-        self._saves_every_s = np.where(self._workload.preemptible, checkpoint_every_s, np.inf)
+        own_s = self._workload.saves_every_s
+        every_s = np.where(own_s > 0, own_s, checkpoint_every_s)
+        self._saves_every_s = np.where(self._workload.preemptible, every_s, np.inf)
         self._unasked = None
         self._find_unasked()
 

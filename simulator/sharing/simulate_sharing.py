@@ -11,6 +11,7 @@ from slurm_soda.policies.sharing.engine.gpu_holders import GpuHolders
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.event_loop import EventLoop, JobProgressCallback
+from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
@@ -33,6 +34,7 @@ def simulate_sharing(
     max_preemptions: int = 0,
     passing_limit_s: float = np.inf,
     site: SiteDescription | None = None,
+    preemptions: PreemptionLog | None = None,
     progress: JobProgressCallback | None = None,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
@@ -57,7 +59,7 @@ def simulate_sharing(
         mechanism=rules.mechanism,
         observed=ObservedPairs(workload.max_slowdown) if watched else None,
     )
-    loop = EventLoop(workload, costs or Costs(), speed, slowdowns)
+    loop = EventLoop(workload, costs or Costs(), speed, slowdowns, preemptions)
     at_once = not loop.costs.checkpoint_s
     decider = SharingDecider(
         policy,

@@ -21,6 +21,7 @@ _UNSAID = {
     "memory_mib": 0,
     "time_limit_s": np.inf,
     "restart_s": 0.0,
+    "saves_every_s": 0.0,
     "preemptible": True,
     "shares": True,
     "max_slowdown": np.inf,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from slurm_soda.policies.snapshot import NEVER
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.hostlist import count_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import (
@@ -29,6 +30,10 @@ SACCT_FIELDS = (
     "JobIDRaw", "User", "Submit", "Start", "End", "State", "ExitCode", "TotalCPU", "MaxRSS", "AllocTRES", "NodeList",
     "Restarts", "ReqTRES",
 )  # fmt: skip
+
+_RESTARTS = "Restarts"
+_ENDED_FOR_GOOD = frozenset({"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""States of a run after which Slurm does not start the job again by itself."""
 
 _REMEDY = "check slurmdbd (sacctmgr ping); accounting is asked again later"
 
@@ -69,7 +74,7 @@ class JobAccounting:
     runs: tuple[RunAccounting, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class SacctReader:
     """Asks sacct through a runner."""
 
@@ -78,6 +83,9 @@ class SacctReader:
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
     shared_gres: str = SHARED_GPU_GRES
     """The generic resource of guests."""
+
+    def __post_init__(self) -> None:
+        self._capabilities = CommandCapabilities(self.runner, self.environment, self.timeout_s)
 
     def jobs(self, job_ids: Sequence[int]) -> list[JobAccounting]:
         """The newest job of each id, in the order of ``job_ids``; one that accounting does not know is left out.
@@ -89,17 +97,19 @@ class SacctReader:
         if not job_ids:
             return []
         framing = ReplyFraming(random_nonce())
-        argv = sacct_command(job_ids)
+        known = self._capabilities.sacct_fields
+        fields = tuple(name for name in SACCT_FIELDS if name != _RESTARTS or name in known)
+        argv = sacct_command(job_ids, fields)
         said = self.runner(
             with_end_mark(argv), stdin=b"", timeout_s=self.timeout_s, env={**self.environment, **framing.env}
         )
         if said.status != 0:
             raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
-        found = parse_accounting(said.stdout, framing, self.shared_gres)
+        found = parse_accounting(said.stdout, framing, self.shared_gres, fields)
         return [found[job_id] for job_id in job_ids if job_id in found]
 
 
-def sacct_command(job_ids: Sequence[int]) -> list[str]:
+def sacct_command(job_ids: Sequence[int], fields: Sequence[str] = SACCT_FIELDS) -> list[str]:
     """The command line."""
     ids = ",".join(str(job_id) for job_id in job_ids)
     return [
@@ -108,15 +118,20 @@ def sacct_command(job_ids: Sequence[int]) -> list[str]:
         "--parsable2",
         "--duplicates",
         "--allusers",
-        f"--format={','.join(SACCT_FIELDS)}",
+        f"--format={','.join(fields)}",
         f"--jobs={ids}",
     ]
 
 
 def parse_accounting(
-    stdout: bytes, framing: ReplyFraming, shared_gres: str = SHARED_GPU_GRES
+    stdout: bytes,
+    framing: ReplyFraming,
+    shared_gres: str = SHARED_GPU_GRES,
+    fields: Sequence[str] = SACCT_FIELDS,
 ) -> dict[int, JobAccounting]:
     """Jobs by id; of an id that Slurm gave out twice the newer job. A job with a value that cannot be read is left out.
+
+    ``fields`` are those that were asked for: before Slurm 24.11 there is no ``Restarts``, and restarts are counted here.
 
     Raises:
         SlurmReplyError: the reply is cut short or is of another form.
@@ -125,13 +140,11 @@ def parse_accounting(
     unreadable: set[int] = set()
     for line in framing.body(stdout, "sacct's list").removesuffix("\n").split("\n"):
         cells = line.split("|")
-        if len(cells) != len(SACCT_FIELDS):
+        if len(cells) != len(fields):
             if not line:
                 continue
-            raise SlurmReplyError(
-                f"sacct's list has a record of {len(cells)} fields, not {len(SACCT_FIELDS)}: {line[:60]!r}"
-            )
-        f = dict(zip(SACCT_FIELDS, cells, strict=True))
+            raise SlurmReplyError(f"sacct's list has a record of {len(cells)} fields, not {len(fields)}: {line[:60]!r}")
+        f = dict(zip(fields, cells, strict=True))
         job, dot, _ = f["JobIDRaw"].partition(".")
         job_id = parse_integer(job, "job id")
         records = jobs.setdefault(job_id, [])
@@ -142,7 +155,12 @@ def parse_accounting(
                 records[-1] = records[-1].with_step(f)
         except SlurmReplyError:
             unreadable.add(job_id)
-    return {job_id: _job(job_id, records) for job_id, records in jobs.items() if records and job_id not in unreadable}
+    counted = _RESTARTS in fields
+    return {
+        job_id: _job(job_id, records if counted else _with_restarts(records))
+        for job_id, records in jobs.items()
+        if records and job_id not in unreadable
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +188,7 @@ class _SacctRecord:
             shared_gpus=held.shared_gpus,
             cpus=held.cpus,
             nodes=held.nodes,
-            restart=parse_integer(text_or_empty(f["Restarts"]) or "0", what),
+            restart=parse_integer(text_or_empty(f.get(_RESTARTS, "")) or "0", what),
             node_names="" if f["NodeList"] == "None assigned" else text_or_empty(f["NodeList"]),
         )
         return cls(f["User"], time_s(f["Submit"], what), run)
@@ -179,6 +197,15 @@ class _SacctRecord:
         peak = peak_mib(f["MaxRSS"], f"step {f['JobIDRaw']}")
         run = replace(self.run, memory_peak_mib=max((self.run.memory_peak_mib, peak), key=_nan_first))
         return replace(self, run=run)
+
+
+def _with_restarts(records: Sequence[_SacctRecord]) -> list[_SacctRecord]:
+    """The records with restarts as they follow one another: one that ended for good is followed by another job's first."""
+    restart, numbered = 0, []
+    for record in sorted(records, key=lambda record: record.submit_s):
+        numbered.append(replace(record, run=replace(record.run, restart=restart)))
+        restart = 0 if record.run.state in _ENDED_FOR_GOOD else restart + 1
+    return numbered
 
 
 def _nan_first(value: float) -> float:

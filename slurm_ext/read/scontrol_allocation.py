@@ -1,4 +1,5 @@
-"""``scontrol --json`` with ``show job N`` on its standard input: what running jobs hold on which node, and jobs' Extra.
+"""``scontrol --json`` with ``show job N`` on its standard input: what running jobs hold on which node, jobs' Extra, and how
+many tasks of an array may run at a time.
 
 The text form puts a job's name before its nodes, so a name could forge them; JSON escapes it. One process answers for many
 jobs: one for each takes ten times as long, most of it to start.
@@ -17,6 +18,7 @@ from slurm_soda.slurm_ext.read.slurm_values import (
     MAX_COUNT,
     SHARED_GPU_GRES,
     count_shared_gpus,
+    json_count,
     parse_gpu_indices,
     parse_gpu_request,
     parse_shared_indices,
@@ -58,6 +60,22 @@ def parse_extras(stdout: bytes, job_ids: Sequence[int]) -> dict[int, str | Slurm
             continue
     missing = "scontrol does not tell the Extra of job {}, or cuts it short; does Slurm still list it?"
     return {job_id: found.get(job_id, SlurmReplyError(missing.format(job_id))) for job_id in job_ids}
+
+
+def parse_array_throttles(stdout: bytes, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+    """How many tasks of each array may run at a time (``--array=0-7%4``), 0: any number; or why that cannot be read: its
+    reply is missing, cut short or of another form, or no task waits in the record that is all of them together.
+    """
+    found: dict[int, int | SlurmReplyError] = {}
+    for reply in _replies(stdout.decode("utf-8", "surrogateescape")):
+        try:
+            for job in reply["jobs"]:
+                if job.get("array_task_string"):  # only this record has it
+                    found[json_count(job["array_job_id"])] = json_count(job["array_max_tasks"])
+        except JSON_ERRORS:
+            continue
+    missing = "scontrol does not tell how many tasks of array {} may run, or cuts it short; does one of them wait?"
+    return {array: found.get(array, SlurmReplyError(missing.format(array))) for array in arrays}
 
 
 def _replies(text: str) -> Iterator[Any]:

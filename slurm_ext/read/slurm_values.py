@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S
 from slurm_soda.slurm_ext.errors import SlurmReplyError
@@ -32,6 +33,9 @@ _MAX_INDEX = 1023
 _MAX_MIB = 2**53
 JSON_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, StopIteration, TypeError, ValueError)
 """What reading JSON of another form, or with numbers that nobody can hold, may raise."""
+_NOT_SET = (0xFFFF, 0xFFFE, 0xFFFF_FFFF, 0xFFFF_FFFE, 0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFE)
+"""INFINITE and NO_VAL, in 16, 32 and 64 bits, as older versions print them."""
+_MAX_NUMBER = 2**53
 _SHOWN = 60
 """Characters of a value in an error."""
 _MAX_TASKS = 2**31
@@ -47,6 +51,22 @@ def parse_integer(text: str, what: str) -> int:
     if not _INTEGER.fullmatch(text):
         raise SlurmReplyError(f"{what} is {text[:_SHOWN]!r}, not a whole number of at most 18 digits")
     return int(text)
+
+
+def json_count(value: Any) -> int:
+    """A count in JSON, plain or as an object with ``set`` and ``infinite``; 0 where it is not set.
+
+    Raises:
+        ValueError: it is negative or larger than 2^53. Others of :data:`JSON_ERRORS`: it is of another form.
+    """
+    if isinstance(value, dict):
+        value = value["number"] if value.get("set") and not value.get("infinite") else 0
+    count = int(value or 0)
+    if count in _NOT_SET:
+        return 0
+    if not 0 <= count <= _MAX_NUMBER:
+        raise ValueError("a number out of range")
+    return count
 
 
 def scaled_count(text: str, what: str) -> int:

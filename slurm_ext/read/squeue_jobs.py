@@ -153,7 +153,7 @@ def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: 
         gpus_per_node=gpus_per_node + shared_per_node,
         gpu_type=gpu_type or parse_gpu_request(f["tres-per-job"])[1] or parse_gpu_request(f["tres-per-task"])[1],
         node_names=text_or_empty(f["NodeList"]),
-        exit_code=f["exit_code"],
+        exit_code=_exit_code(f["exit_code"]),
         dependency=text_or_empty(f["Dependency"].rstrip()),
         hints=_hints(f["Comment"]),
         req_node_names=text_or_empty(f["ReqNodes"]),
@@ -168,6 +168,11 @@ def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: 
         shared_gpus=shared,
         exclusive=_exclusive(f["OverSubscribe"], f["Exclusive"]),
     )
+
+
+def _exit_code(text: str) -> str:
+    """``STATUS:SIGNAL``; Slurm 22.05 prints the status of wait(2)."""
+    return f"{int(text) >> 8 & 255}:{int(text) & 127}" if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
 @lru_cache

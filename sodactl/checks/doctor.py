@@ -15,10 +15,19 @@ from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks import access, daemon_and_agents, prolog_on_nodes, sharing, slurm_conf, slurm_hooks
+from slurm_soda.sodactl.checks import (
+    access,
+    daemon_and_agents,
+    prolog_on_nodes,
+    services,
+    sharing,
+    slurm_conf,
+    slurm_hooks,
+)
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
+from slurm_soda.sodactl.checks.metrics import check_metrics
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
@@ -29,8 +38,8 @@ def doctor(site: SiteAccess, *, as_json: bool) -> int:
     """Check this site and say what to fix.
 
     Checks Slurm's versions and settings, the SPANK plugin, job_submit.lua, prolog and epilog, rights, MUNGE and
-    associations, what sharing GPUs needs where it is on, and store, daemon, agents and clocks. Changes nothing. Best
-    run as root on the controller.
+    associations, what sharing GPUs needs where it is on, store, daemon, agents and clocks, and the metrics where they
+    are on. Changes nothing. Best run as root on the controller.
     Exit status: 1 if a check fails, else 0.
 
     \b
@@ -68,9 +77,12 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield from _checks_of_pools(site, config)
     if config and site.settings.sharing.partitions:
         yield from _checks_of_sharing(site, probe, config, nodes_text or "")
+    if config:
+        yield from services.check_first_in(site.settings.services, site.partitions().partitions)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
+    yield from check_metrics(site, config)
 
 
 def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult]:
@@ -103,6 +115,7 @@ def _checks_of_config(
     site: SiteAccess, probe: CommandProbe, config: SlurmConfig, nodes_text: str | None
 ) -> Iterator[CheckResult]:
     yield slurm_conf.check_versions(probe, config)
+    yield from slurm_conf.check_capabilities(probe, shares=bool(site.settings.sharing.partitions))
     yield from slurm_conf.check_slurm_conf(config)
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)

@@ -6,11 +6,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CheckResult, CheckState, CommandProbe, failure_text
+from slurm_soda.sodactl.checks.check_result import (
+    CHECK_TIMEOUT_S,
+    CheckResult,
+    CheckState,
+    CommandProbe,
+    failure_text,
+)
 
-TESTED_RELEASES = ("24.11", "26.05")
+TESTED_RELEASES = ("22.05", "24.11", "26.05")
 """Releases that slurm-soda's own tests run on."""
 
 _NO_TIMEOUT = 65534
@@ -34,14 +41,32 @@ def check_versions(probe: CommandProbe, config: SlurmConfig) -> CheckResult:
     if client != controller:
         same = "install one release everywhere: the SPANK plugin only loads into the release it was built for"
         return CheckResult("Slurm versions", "warn", found, same)
-    if not client.startswith(TESTED_RELEASES):
-        return CheckResult(
-            "Slurm versions",
-            "warn",
-            found,
-            f"tested are {', '.join(TESTED_RELEASES)}; watch `sodactl status` for errors",
-        )
-    return CheckResult("Slurm versions", "ok", found)
+    if client.startswith(TESTED_RELEASES):
+        return CheckResult("Slurm versions", "ok", found)
+    tested = [_series(release) for release in TESTED_RELEASES]
+    between = min(tested) < _series(client) < max(tested)
+    remedy = f"tested are {', '.join(sorted(TESTED_RELEASES))}; " + (
+        "watch `sodactl status` for errors" if between else "run with mode = observe until it has shown itself"
+    )
+    return CheckResult("Slurm versions", "warn" if between else "fail", found, remedy)
+
+
+def _series(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version)[:2])
+
+
+def check_capabilities(probe: CommandProbe, *, shares: bool) -> Iterator[CheckResult]:
+    """What this Slurm's commands do not tell, and what is done instead; ``shares``: some partition shares GPUs."""
+    known = list(CommandCapabilities(probe.runner, timeout_s=CHECK_TIMEOUT_S).every())
+    for one in known:
+        if one.present:
+            yield CheckResult("Slurm tells", "ok", one.name)
+        elif shares and one.sharing_needs_it:
+            yield CheckResult(
+                "Slurm tells", "fail", f"not: {one.name}", "take `[sharing] partitions` back: guests need it"
+            )
+        else:
+            yield CheckResult("Slurm tells", "warn", f"not: {one.name}; {one.otherwise}")
 
 
 def _version(text: str) -> str:

@@ -36,7 +36,7 @@ class LazyCommand:
         except (ImportError, AttributeError) as error:
             remedy = (
                 f"it needs the extra {self.extra}: pip install 'slurm-soda[{self.extra}]', in a checkout "
-                f"pip install -e '.[{self.extra}]'"
+                f"pip install -e '.[{self.extra}]'{_DEBIAN.get(self.extra, '')}"
                 if self.extra
                 else "reinstall slurm-soda with its dependencies, or with the extra that this needs: docs/install.md"
             )
@@ -44,6 +44,10 @@ class LazyCommand:
         if not isinstance(command, click.Command):
             raise SodaError(f"{self.target} is not a command; reinstall slurm-soda")
         return command
+
+
+_DEBIAN = {"simulator": ", as packages of Debian apt-get install slurm-soda-simulator"}
+"""Of extras that are a package of Debian by themselves."""
 
 
 class LazyGroup(click.Group):

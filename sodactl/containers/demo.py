@@ -11,8 +11,9 @@ from click.core import ParameterSource
 
 from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
-from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
+from slurm_soda.demo.job_mix.mix_demo import run_demo
 from slurm_soda.demo.job_mix.report_page import ROWS, TITLES, format_change, format_value, headline_text, price
+from slurm_soda.demo.report_files import PAGE, REPORT
 from slurm_soda.demo.services_day.day_settings import DaySettings
 from slurm_soda.demo.sharing_mix.sharing_runs import SharingDemoSettings
 from slurm_soda.policies.policy import DEFAULT_POLICY

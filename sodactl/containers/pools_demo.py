@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_soda.demo.cpu_burst.burst_demo import PAGE, REPORT, run_burst_demo
+from slurm_soda.demo.cpu_burst.burst_demo import run_burst_demo
 from slurm_soda.demo.cpu_burst.burst_jobs import draw_burst
 from slurm_soda.demo.cpu_burst.burst_settings import BurstSettings
 from slurm_soda.demo.cpu_burst.report_page import ROWS, format_value
+from slurm_soda.demo.report_files import PAGE, REPORT
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.containers.demo_progress import show_demo_progress
 from slurm_soda.sodactl.output import Column

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from slurm_soda.demo.report_files import PAGE, REPORT
 from slurm_soda.demo.services_day.day_jobs import draw_day_jobs
 from slurm_soda.demo.services_day.day_report import (
-    PAGE,
-    REPORT,
     TITLES,
     headline_text,
     run_services_demo,

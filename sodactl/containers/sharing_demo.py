@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from slurm_soda.demo.report_files import PAGE, REPORT
 from slurm_soda.demo.sharing_mix.sharing_report import (
-    PAGE,
-    REPORT,
     TITLES,
     headline_text,
     run_sharing_demo,

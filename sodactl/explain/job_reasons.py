@@ -225,6 +225,7 @@ def explain_by_policy(known: JobFacts) -> Explanation:
         behind=job.note.get("behind", 0),
         unknown_nodes=UnknownNodes.__members__.get(str(job.note.get("unknown_nodes")).upper(), UnknownNodes.KNOWN),
         overdue=bool(job.note.get("overdue")),
+        price_s=job.note.get("price_s", NEVER),
     )
     return explain_position(note, _view(job, known), policy)
 

@@ -43,14 +43,14 @@ class MeasuredDevice:
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:
-    """What the instances of one device get."""
+    """What the instances of one array get."""
 
     device: str
     cores: int
     gpus: int
     batch: int
     gpu_type: str
-    """As the file's arguments of ``sbatch`` ask for it; empty: any."""
+    """As the file's types or its arguments of ``sbatch`` ask for it; empty: any."""
     profiled: bool
     """Cores and batch are from a profile or the file, not :data:`UNPROFILED_CORES` and :data:`UNPROFILED_BATCH`."""
     objection: str = ""
@@ -63,7 +63,7 @@ class Assessment:
 
     measured: tuple[MeasuredDevice, ...]
     plans: tuple[ArrayPlan, ...]
-    """One for each device that the file allows."""
+    """One for each device that the file allows, and for each GPU type that it names."""
     remarks: tuple[str, ...]
     """What its owner should know, a line each."""
 
@@ -76,7 +76,12 @@ class Assessment:
 def assess(service: ServiceFile, profile: ServiceProfile | None) -> Assessment:
     """Hold a profile against the service's target, and choose cores and batch for each device that the file allows."""
     measured = tuple(_held_against(service, row) for row in (profile.devices if profile else ()))
-    plans = tuple(_plan(service, device, measured) for device in DEVICES if _request(service, device) is not None)
+    plans = tuple(
+        _plan(service, device, request, gpu_type, measured)
+        for device in DEVICES
+        if (request := _request(service, device)) is not None
+        for gpu_type in request.types or (asked_gpu_type(request.sbatch) if device == "gpu" else "",)
+    )
     return Assessment(measured, plans, tuple(_remarks(service, profile, plans)))
 
 
@@ -121,9 +126,9 @@ def asked_gpu_type(arguments: Sequence[str]) -> str:
     return match[1] if match else ""
 
 
-def _plan(service: ServiceFile, device: str, measured: Sequence[MeasuredDevice]) -> ArrayPlan:
-    request = _request(service, device) or DeviceRequest()
-    gpu_type = asked_gpu_type(request.sbatch) if device == "gpu" else ""
+def _plan(
+    service: ServiceFile, device: str, request: DeviceRequest, gpu_type: str, measured: Sequence[MeasuredDevice]
+) -> ArrayPlan:
     rows = [row for row in measured if row.device == device and (not gpu_type or row.gpu_type in ("", gpu_type))]
     good = [row for row in rows if row.meets_target]
     return ArrayPlan(
@@ -156,7 +161,8 @@ def _remarks(service: ServiceFile, profile: ServiceProfile | None, plans: Sequen
     for plan in plans:
         request = _request(service, plan.device) or DeviceRequest()
         if plan.objection:
-            remarks.append(f"{plan.device}: no array is submitted, it does not meet the target: {plan.objection}")
+            array = "no array of it" if request.types else "no array"
+            remarks.append(f"{plan.device}: {array} is submitted, it does not meet the target: {plan.objection}")
         elif not plan.profiled:
             of_type = f" on {plan.gpu_type}" if plan.gpu_type else ""
             cores = "1 core" if plan.cores == 1 else f"{plan.cores} cores"

@@ -77,10 +77,25 @@ def _draw(found: ServiceOnDisk, assessment: Assessment) -> None:
 
 
 def _rows(plan: ArrayPlan, assessment: Assessment) -> list[tuple[str, ...]]:
-    measured = [row for row in assessment.measured if row.device == plan.device]
+    any_type = ("", plan.gpu_type)
+    measured = [
+        row
+        for row in assessment.measured
+        if row.device == plan.device and (not plan.gpu_type or row.gpu_type in any_type)
+    ]
     gpus = str(plan.gpus or "")
     if not measured:
-        return [(plan.device, str(plan.cores), gpus, str(plan.batch), "unknown", "unknown", "unknown")]
+        return [
+            (
+                f"{plan.device} {plan.gpu_type}".rstrip(),
+                str(plan.cores),
+                gpus,
+                str(plan.batch),
+                "unknown",
+                "unknown",
+                "unknown",
+            )
+        ]
     return [
         (
             row.label,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,9 @@ from slurm_soda.services.profiling.measurement import ProfileError, Query
 from slurm_soda.services.router.service_folder import refuse_root
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl import output
+from slurm_soda.sodactl.service.service_directory import put_file, refuse_foreign
 from slurm_soda.sodactl.service.service_on_disk import PROFILE, ServiceOnDisk, read_profile, read_service
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
-from slurm_soda.wire.atomic_files import write_at
 from slurm_soda.wire.services.service_profile import DEVICES, MOST_PROFILES, ProfiledDevice, ServiceProfile
 
 LARGEST_QUERY = 64 * 1024 * 1024
@@ -83,6 +83,8 @@ def profile(
     found = read_service(file)
     wanted = devices or tuple(one for one in DEVICES if getattr(found.service, one) is not None)
     query = read_query(found)
+    with suppress(FileNotFoundError):  # it is made once something was measured
+        refuse_foreign(found)
     mine = len(os.sched_getaffinity(0))
     begun_s = time.monotonic()
     findings: list[DeviceFindings] = []
@@ -139,7 +141,7 @@ def write_profile(found: ServiceOnDisk, profiled: ProfiledDevice) -> None:
     What was measured for another target or window is dropped: it says nothing about these.
 
     Raises:
-        SodaError: the service's folder cannot be written.
+        SodaError: see :func:`.put_file`.
     """
     service = found.service
     kept: list[ProfiledDevice] = []
@@ -153,15 +155,4 @@ def write_profile(found: ServiceOnDisk, profiled: ProfiledDevice) -> None:
     devices = (*kept, profiled)[-MOST_PROFILES:]
     profile = ServiceProfile(service.target_ms, service.window_ms, time.time(), devices)
     content = json.dumps(profile.to_dict(), indent=2).encode() + b"\n"
-    try:
-        found.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found.directory.mkdir(mode=0o700, exist_ok=True)
-        directory = os.open(found.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            write_at(directory, PROFILE, content, temporary=f".{PROFILE}.{secrets.token_hex(8)}", mode=0o644)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise SodaError(
-            f"{found.directory} cannot be written: {error.strerror}; set folder in {found.path} to one that you may write"
-        ) from error
+    put_file(found, PROFILE, content, mode=0o644)

@@ -33,11 +33,11 @@ from slurm_soda.wire.services.service_file import MOST_REPLICAS
 def start(site: SiteAccess, *, as_json: bool, file: Path, tasks: int | None, dry_run: bool) -> None:
     """Submit a service's arrays, as their owner.
 
-    One array for each device that the file allows: [cpu], whose tasks ask for cores, and [gpu], whose tasks ask for GPUs.
-    Each task runs one instance. sodad decides how many of each run; without sodad they start as any array of yours. Cores
-    and batch are those of the file, else those of the profile. A copy of the program that runs an instance is put into the
-    service's directory, which nodes must see. If Slurm refuses one array the other is cancelled. Start the router first
-    (`sodactl service router FILE`): sodad learns of a service from its reports.
+    One array for each device that the file allows: [cpu], whose tasks ask for cores, and [gpu], whose tasks ask for GPUs;
+    one for each type if [gpu] has types. Each task runs one instance. sodad decides how many of each run; without sodad
+    they start as any array of yours. Cores and batch are those of the file, else those of the profile. A copy of the
+    program that runs an instance is put into the service's directory, which nodes must see. If Slurm refuses one array the
+    others are cancelled. Start the router first (`sodactl service router FILE`): sodad learns of a service from its reports.
 
     \b
     Examples:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,8 +10,8 @@ from pathlib import Path
 
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.sodactl.service.assessment import ArrayPlan
+from slurm_soda.sodactl.service.service_directory import put_file
 from slurm_soda.sodactl.service.service_on_disk import ServiceOnDisk
-from slurm_soda.wire.atomic_files import write_at
 
 SERVE = "slurm_soda_serve.py"
 """The program that keeps one instance, in ``slurm_soda.services``: one file that nodes need nothing else for."""
@@ -48,7 +46,7 @@ class Submission:
 
 
 def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submission:
-    """The call that submits the array of one device.
+    """The call that submits one array.
 
     Raises:
         SodaError: the file's own arguments of ``sbatch`` would break it.
@@ -57,6 +55,12 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
     own = (service.gpu if plan.device == "gpu" else service.cpu) or None
     arguments = own.sbatch if own else ()
     _refuse_ours(f"{found.path} [{plan.device}]", arguments)
+    types = own.types if own else ()
+    if types and _asks_for_gpus(arguments):
+        raise SodaError(
+            f"{found.path} [gpu]: sbatch asks for GPUs, and so do types {', '.join(types)}; remove one of the two"
+        )
+    of_type = f"{plan.gpu_type}:" if types else ""
     argv = [
         "sbatch",
         "--parsable",
@@ -64,7 +68,7 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
         "--requeue",
         f"--begin=now+{FIRST_WAIT_S:.0f}",
         f"--soda-service={service.name}",
-        f"--job-name={service.name}-{plan.device}",
+        f"--job-name={service.name}-{plan.device}{f'-{plan.gpu_type}' if types else ''}",
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={plan.cores}",
@@ -73,7 +77,7 @@ def plan_submission(found: ServiceOnDisk, plan: ArrayPlan, tasks: int) -> Submis
         "--open-mode=append",
     ]
     if plan.gpus and not _asks_for_gpus(arguments):
-        argv.append(f"--gres=gpu:{plan.gpus}")
+        argv.append(f"--gres=gpu:{of_type}{plan.gpus}")
     return Submission(plan, tasks, (*argv, *arguments), _script(found, plan))
 
 
@@ -129,43 +133,14 @@ def _refuse_ours(what: str, arguments: Sequence[str]) -> None:
 
 
 def put_program(found: ServiceOnDisk) -> None:
-    """Make the service's directory, and put the program that keeps an instance into it, whole or not at all.
+    """Put the program that keeps an instance into the service's directory, beside one for logs.
 
     The copy belongs to the service: an upgrade of slurm-soda changes nothing for instances that run or wait.
 
     Raises:
-        SodaError: the directory cannot be made or written, or is not this user's.
+        SodaError: see :func:`.put_file`.
     """
-    content = _program()
-    try:
-        found.folder.mkdir(parents=True, exist_ok=True)
-        _refuse_foreign(found)
-        for path in (found.directory, found.directory / LOGS):
-            path.mkdir(mode=0o700, exist_ok=True)
-        directory = os.open(found.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if os.fstat(directory).st_uid != os.geteuid():
-                raise SodaError(f"{found.directory} is not yours; set folder in {found.path} to one of your own")
-            os.fchmod(directory, stat.S_IMODE(os.fstat(directory).st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
-            write_at(directory, SERVE, content, temporary=f".{SERVE}.{os.getpid()}")
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise SodaError(
-            f"{found.directory} cannot be written: {error.strerror}; set folder in {found.path} to one that you may write"
-            " and that nodes see"
-        ) from error
-
-
-def _refuse_foreign(found: ServiceOnDisk) -> None:
-    """In a folder of others they could put their own program in the place of the one that the tasks run."""
-    folder = found.folder.stat()
-    if folder.st_uid != os.geteuid():
-        raise SodaError(f"{found.folder} is not yours; set folder in {found.path} to one of your own")
-    if folder.st_mode & stat.S_IWOTH:
-        raise SodaError(
-            f"{found.folder} can be written by others; chmod o-w it, or set folder in {found.path} to another"
-        )
+    put_file(found, SERVE, _program(), beside=(LOGS,))
 
 
 def _program() -> bytes:

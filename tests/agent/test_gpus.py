@@ -21,7 +21,8 @@ import json
 from slurm_soda.agent.sampling.gpus import Gpus
 gpus = Gpus()
 found = gpus.read([0, 1, 9], 1.0)
-print(json.dumps([gpus.fault, gpus.count, {i: [r.util_ratio, r.memory_mib] for i, r in found.items()}]))
+told = {i: [r.util_ratio, r.memory_mib, r.memory_total_mib, r.power_w] for i, r in found.items()}
+print(json.dumps([gpus.fault, gpus.count, told]))
 """
 MIG_PROGRAM = """
 import json
@@ -53,9 +54,11 @@ def test_readings_of_an_idle_emulated_node(library: Path, tmp_path: Path) -> Non
     fault, count, found = on_a_node(library, tmp_path, CONFIGURATION, PROGRAM)
     assert (fault, count) == ("", 4)
     assert set(found) == {"0", "1"}
-    for util_ratio, memory_mib in found.values():
+    for util_ratio, memory_mib, memory_total_mib, power_w in found.values():
         assert util_ratio == 0.0
         assert 0.0 <= memory_mib < 2048.0
+        assert memory_total_mib == 40960.0
+        assert 0.0 < power_w < 400.0
 
 
 def test_a_gpu_without_a_reading_takes_nothing_from_the_others(library: Path, tmp_path: Path) -> None:

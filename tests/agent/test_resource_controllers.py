@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,9 +38,17 @@ class Diary:
         self.asked.append("close")
         return []
 
+    def counts(self) -> Mapping[str, int]:
+        return {"mps_daemons": 1, "cores_taken": 2}
+
 
 class Broken(Diary):
     def turn(self, sample: NodeSample) -> Sequence[str]:
+        raise ZeroDivisionError("a mistake")
+
+
+class Uncountable(Diary):
+    def counts(self) -> Mapping[str, int]:
         raise ZeroDivisionError("a mistake")
 
 
@@ -65,6 +73,53 @@ def test_a_controller_recovers_first_has_turns_and_closes_last(tmp_path: Path, c
     faults = {fault.partition(" (x")[0] for fault in controller.reports[-1].faults}
     module = Broken.__module__
     assert faults == {"something was left behind", f"{module}: turn failed: ZeroDivisionError: a mistake"}
+
+
+def test_a_report_tells_of_gpus_limits_and_the_agent_itself(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    bench.resource_controllers = (Diary(), Diary())
+    agent = bench.agent()
+    agent.receive_event(json.dumps(OPEN).encode())
+    agent.sample()
+
+    async def scene() -> None:
+        controller.status = 503
+        with pytest.raises(UploadError):
+            await agent.upload()
+        failed = controller.last
+        controller.status = 204
+        await agent.upload()
+        assert controller.last.seq == failed.seq, "what alone differs is what the agent costs"
+
+    asyncio.run(scene())
+    (use,) = controller.reports[-1].use
+    assert [(gpu.index, gpu.util_ratio, gpu.memory_mib) for gpu in use.gpus] == [(0, 0.5, 1024.0), (1, 0.5, 1024.0)]
+    assert use.counts == {"mps_daemons": 2, "cores_taken": 4}
+    assert use.agent_cpu_s > 0
+    assert 1 << 20 < use.agent_memory_bytes < 1 << 40
+
+
+def test_a_look_between_two_samples_forgets_no_gpu(tmp_path: Path) -> None:
+    """It reads those of new runs alone; what a driver does not tell any more goes with the next whole one."""
+    agent = Bench(tmp_path, 1).agent()
+    agent.receive_event(json.dumps(OPEN).encode())
+    agent.sample()
+    agent.receive_event(json.dumps({**OPEN, "job_id": JOB + 1, "gpus": [2]}).encode())
+    agent.sample(gpus=False)
+    assert [gpu.index for gpu in agent._use.read().gpus] == [0, 1, 2]
+    agent.receive_event(json.dumps(CLOSE).encode())
+    agent.sample(gpus=False)
+    assert [gpu.index for gpu in agent._use.read().gpus] == [2]
+    agent._parts.gpus.read = lambda indices, now_s: {}  # type: ignore[method-assign]
+    agent.sample()
+    assert agent._use.read().gpus == ()
+
+
+def test_a_controller_that_cannot_count_keeps_no_report_back(tmp_path: Path, controller: Controller) -> None:
+    bench = Bench(tmp_path, controller.port)
+    bench.resource_controllers = (Uncountable(), Diary())
+    asyncio.run(bench.agent().upload())
+    assert controller.reports[-1].use[0].counts == {"mps_daemons": 1, "cores_taken": 2}
 
 
 def test_controllers_give_back_also_when_the_agent_ends_by_a_mistake(tmp_path: Path, controller: Controller) -> None:

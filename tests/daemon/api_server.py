@@ -18,6 +18,7 @@ from slurm_soda.daemon.api.server import DEFAULT_LIMITS, ApiServer
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -85,12 +86,13 @@ def api_server(
     clock: Clock | None = None,
     settings: Callable[[], Settings] = Settings,
     slurm: FakeRights | None = None,
+    metrics: MetricsEndpoint | None = None,
 ) -> ApiServer:
     """Both sides of it."""
     access = view_access(munged, clock or SystemClock(), slurm)
     reports = ReportRoutes(writer, Munge(run=munged), access.checks, api)
     views = ViewRoutes(store, clock or SystemClock(), access, settings)
-    return ApiServer(reports.routes(), views.routes(), api, limits)
+    return ApiServer(reports.routes(), views.routes(), api, limits, metrics=metrics)
 
 
 def signed(munged: FakeMunged, path: str) -> dict[str, str]:

@@ -261,6 +261,10 @@ class FakeSlurm:
         self._answer("extras")
         return {job_id: self.all[job_id].extra for job_id in job_ids if job_id in self.all}
 
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        self._answer("array_throttles")
+        return dict.fromkeys(arrays, 0)
+
     def request(self, job_id: int) -> JobRequest:
         self._answer("request")
         if job_id in self.odd:

@@ -97,6 +97,9 @@ class MortalClient:
     def extras(self, job_ids: Sequence[int]) -> dict[int, str | SlurmReplyError]:
         return self.slurm.extras(job_ids)
 
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        return self.slurm.array_throttles(arrays)
+
     def request(self, job_id: int) -> JobRequest:
         return self.slurm.request(job_id)
 

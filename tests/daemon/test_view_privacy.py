@@ -30,7 +30,10 @@ from tests.daemon.records import record
 from tests.wire.fake_munged import FakeMunged
 
 USERS = {0: "root", 1000: "alice", 1001: "bob", 1002: "carol", 64030: "slurm"}
-PATHS = ["/v1/status", "/v1/jobs", "/v1/jobs/7", "/v1/fit?limit=9", "/v1/pair?model=a&other_model=b"]
+PATHS = [
+    "/v1/status", "/v1/jobs", "/v1/jobs/7", "/v1/fit?limit=9", "/v1/pair?model=a&other_model=b", "/v1/job-reports",
+    "/v1/job-reports/7",
+]  # fmt: skip
 SECRET = "job 8 of bob"
 
 
@@ -240,3 +243,44 @@ def test_what_the_jobs_of_others_showed_is_private_too(site: Site) -> None:
     site.later(61)
     assert iteration(1000) is None
     assert iteration(1001)["value"] == 0.125
+
+
+def reported(site: Site, path: str, uid: int) -> tuple[int, Any]:
+    site.munged.uid = uid
+    answer = site.ask(f"/v1/job-reports{path}")
+    return answer.status_code, answer.json()
+
+
+def listed_reports(site: Site, path: str, uid: int) -> list[int]:
+    status, lines = reported(site, path, uid)
+    assert status == 200
+    return [line["job"]["job_id"] for line in lines["jobs"]]
+
+
+def test_reports_are_of_ones_own_jobs_unless_others_are_asked_for(site: Site) -> None:
+    for uid, own in ((1000, [7]), (1001, [8]), (1002, []), (0, [])):
+        assert listed_reports(site, "", uid) == own
+    assert listed_reports(site, "?user=bob", 1000) == [8]
+    assert listed_reports(site, "?everybody=true", 1000) == [7, 8]
+    assert reported(site, "/8", 1000)[1]["job"]["user"] == "bob"
+    status, refusal = reported(site, "/9", 1000)
+    assert (status, refusal["detail"]) == (403, "sodad knows no job 9")
+
+
+@pytest.mark.parametrize("private", ["jobs", "usage", "users", "all"])
+def test_what_jobs_of_others_used_is_private_where_slurm_says_so(site: Site, private: str) -> None:
+    site.slurm.private, site.slurm.coordinated["carol"] = private, "lab"
+    assert listed_reports(site, "?everybody=true", 1000) == [7]
+    assert listed_reports(site, "?user=bob", 1000) == []
+    assert listed_reports(site, "?everybody=true", 1002) == [8], "a coordinator of bob's account"
+    assert listed_reports(site, "?everybody=true", 0) == [7, 8]
+    assert reported(site, "/7", 1000)[0] == 200
+    (status, refused), (_, absent) = reported(site, "/8", 1000), reported(site, "/9", 1000)
+    assert status == 403
+    assert refused["detail"].replace("8", "9") == absent["detail"], "the same whether there is such a job or not"
+    assert "PrivateData" in refused["detail"]
+
+
+@pytest.mark.parametrize("path", ["?limit=0", "?limit=1000000", "/0", "/x"])
+def test_reports_are_bounded(site: Site, path: str) -> None:
+    assert reported(site, path, 1000)[0] == 422

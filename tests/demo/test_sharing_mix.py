@@ -11,6 +11,7 @@ import pytest
 from slurm_soda.containers.images import find_checkout
 from slurm_soda.daemon.config import load_settings
 from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
+from slurm_soda.demo.report_files import REPORT
 from slurm_soda.demo.sharing_mix.sharing_forecast import forecast_sharing
 from slurm_soda.demo.sharing_mix.sharing_jobs import (
     CHECKPOINTS,
@@ -21,7 +22,7 @@ from slurm_soda.demo.sharing_mix.sharing_jobs import (
     draw_sharing_mix,
     sbatch_argv,
 )
-from slurm_soda.demo.sharing_mix.sharing_report import REPORT, headline_text, report_document, table_rows, write_report
+from slurm_soda.demo.sharing_mix.sharing_report import headline_text, report_document, table_rows, write_report
 from slurm_soda.demo.sharing_mix.sharing_runs import (
     PARAMETERS,
     PHASES,

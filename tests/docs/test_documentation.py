@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.metrics.catalog import NODES, PROCESS, SITE, Metric
 from slurm_soda.wire.services import service_file
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,24 @@ def test_every_key_of_a_service_file_is_documented(key: str) -> None:
     ]
     tables = {"replicas": "`replicas.most`", "cpu": "`cpu.cores`", "gpu": "`gpu.gpus`"}
     assert any(tables.get(key, f"`{key}`") in row for row in rows), f"docs/services.md has no row for {key}"
+
+
+@pytest.mark.parametrize(("heading", "metrics"), [("At /metrics", SITE), ("At /metrics/nodes", NODES)])
+def test_the_tables_of_metrics_are_the_catalogue(heading: str, metrics: tuple[Metric, ...]) -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in section.splitlines()]
+    told = [row for row in rows if re.fullmatch(r"`soda_\w+`", row[0])]
+    labels = {metric.name: ", ".join(f"`{label}`" for label in metric.labels) for metric in metrics}
+    assert told == [(f"`{metric.name}`", metric.kind, labels[metric.name], metric.meaning) for metric in metrics]
+    assert heading != "At /metrics" or all(f"`{name}`" in section for name in PROCESS)
+
+
+def test_the_table_of_alerts_is_what_is_installed() -> None:
+    rules = (ROOT / "install" / "monitoring" / "slurm-soda.rules.yml").read_text()
+    alerts = re.findall(r"alert: (\w+)(?:.|\n)*?severity: (\w+)", rules)
+    told = re.findall(r"(?m)^\| `(Soda\w+)` \| (\w+) \|", (ROOT / "docs" / "metrics.md").read_text())
+    assert sorted(told) == sorted(alerts)
 
 
 def test_prologs_have_one_time_limit_everywhere() -> None:

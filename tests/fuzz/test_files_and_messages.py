@@ -26,16 +26,19 @@ from slurm_soda.slurm_ext.errors import SodaError as DaemonError
 from slurm_soda.slurm_ext.hints.codec import attach_tag, decode_comment, encode_tag, hints_from_env, strip_tags
 from slurm_soda.wire.core_tuning import CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import SodaError as WireError
+from slurm_soda.wire.gpu_use import GpuUse, IdleSpan, RunGpuUse
 from slurm_soda.wire.records import JobClosed, JobOpened, JobUsage, NodeReport
 from slurm_soda.wire.spool import Spool, record_name, split_record_name
 from tests.fuzz.fuzzing import anything, fuzz
 from tests.prolog.conftest import EPILOG_ENV, PROLOG_ENV, python_s_event
 
+GPU_USE = GpuUse(0, 30, 60.0, 0.5, 1.0, 900.0, spans=(IdleSpan(0.0, 9.0),), timeline="ff")
 REPORT = NodeReport(
     "n1", "agent", 7, 1.7e9,
     (JobOpened(7, 0, "n1", 1000, "alice", "main", 100.0, (0, 1), 4),), (JobClosed(7, 0, "n1", 160.0, "0:0"),),
     (JobUsage(7, 0, "n1", 100.0, 160.0, 5, 0.5, 0.6, 2000.0, 2, 9.0, 300.0, "cgroup/v1"),), 4, ("no cgroup",),
     (CoreMeasurement(7, 0, "n1", 120.0, 1, 0, 4, 8, 2, 0.5, 0.1, 60),),
+    gpu_uses=(RunGpuUse(7, 0, "n1", 100.0, 160.0, (GPU_USE,)),),
 )  # fmt: skip
 ANSWER = ReportAnswer("n1", 7, (CoreOrder(7, 0, 1, 2, 4, settled=False, reason="step"),))
 EVENTS = [

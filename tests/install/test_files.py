@@ -20,6 +20,9 @@ CONTROLLER = {"epilogctld", "soda.lua", "soda_hints.lua", "soda_routes.lua", "so
     "sodad-expiry.service",
     "sodad-expiry.timer",
     "soda-release-lifts",
+    "prometheus.yml",
+    "slurm-soda.rules.yml",
+    "slurm-soda-dashboard.json",
 }
 EVERYWHERE = {"soda_spank.so"}
 

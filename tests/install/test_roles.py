@@ -26,14 +26,14 @@ from slurm_soda.sodactl.main import COMMANDS
 TOP = Path(__file__).parents[2]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MODULES = {"nvidia-ml-py": "pynvml", "scikit-learn": "sklearn"}
+MODULES = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "scikit-learn": "sklearn"}
 """Of distributions whose module has another name."""
 CONTAINER_COMMANDS = ("cluster", "demo")
 ONLY_SODAD = {"alembic"}
 """Within sodactl's reach, and not imported by it: sodad alone makes and upgrades the store."""
 ROOT_NEVER_LOADS = (
     *("alembic", "click", "docker", "fastapi", "httpx", "matplotlib", "numpy", "pip", "psycopg", "pydantic", "rich"),
-    *("setuptools", "sqlalchemy", "uvicorn"),
+    *("prometheus_client", "setuptools", "sqlalchemy", "uvicorn"),
 )
 LOCKS = {
     "agent": "requirements-agent.lock",
@@ -49,6 +49,17 @@ LOCKS = {
 def modules_of(requirements: Iterable[str]) -> set[str]:
     names = {Requirement(line).name for line in requirements}
     return {MODULES.get(name, name) for name in names}
+
+
+def imported_by(text: str) -> set[str]:
+    """Top-level modules that a text names, wherever it stands in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def targets(names: Collection[str]) -> list[str]:
@@ -92,6 +103,13 @@ def test_learning_imports_its_extra(sources: dict[str, str]) -> None:
     assert asked == modules_of(EXTRAS["learn"])
 
 
+def test_the_example_of_a_server_imports_its_extra_and_nothing_else() -> None:
+    programs = {path.stem: path.read_text("utf-8") for path in (TOP / "examples" / "serving").glob("*.py")}
+    assert "serve" in programs
+    imported = set().union(*(imported_by(text) for text in programs.values()))
+    assert imported - sys.stdlib_module_names - programs.keys() == modules_of(EXTRAS["serving"])
+
+
 def test_whatever_is_imported_anywhere_is_declared(roles: ModuleType, sources: dict[str, str]) -> None:
     declared = BASE.union(*(modules_of(EXTRAS[extra]) for extra in EXTRAS if extra != "dev"))
     by_name = modules_of(EXTRAS["learn"]) | modules_of(EXTRAS["postgresql"])
@@ -102,11 +120,7 @@ def test_whatever_is_imported_anywhere_is_declared(roles: ModuleType, sources: d
 def test_what_tests_and_benchmarks_import_is_declared() -> None:
     imported: set[str] = set()
     for path in [*(TOP / "tests").rglob("*.py"), *(TOP / "benchmarks").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                imported.add(str(node.module).partition(".")[0])
+        imported |= imported_by(path.read_text("utf-8"))
     ours = {"slurm_soda", "tests", "benchmarks", "lint"}
     elsewhere = {"torch"}  # of the machine with a GPU that benchmarks/colocation measures
     declared = BASE.union(*(modules_of(lines) for lines in EXTRAS.values()))
@@ -179,7 +193,7 @@ def pins(lock: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("role", ["agent", "build", "controller", "login", "postgresql"])
+@pytest.mark.parametrize("role", ["agent", "build", "controller", "login", "postgresql", "serving"])
 def test_a_lock_holds_what_its_role_needs_and_no_more(roles: ModuleType, role: str) -> None:
     assert pins(LOCKS[role]).keys() == closure(roles.requirements(role)), "make lock"
 

@@ -75,6 +75,15 @@ def test_whatever_install_put_beside_the_hooks_goes(machine: Machine) -> None:
     assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
 
 
+def test_what_is_for_prometheus_goes(machine: Machine) -> None:
+    share = machine.prefix / "share" / "slurm-soda"
+    share.mkdir(parents=True)
+    for file in (TOP / "install" / "monitoring").iterdir():
+        (share / file.name).touch()
+    done = machine.uninstall()
+    assert (done.returncode, done.stderr, machine.left()) == (0, "", [])
+
+
 def refused(machine: Machine, *words: str) -> str:
     done = machine.uninstall(*words)
     assert done.returncode != 0

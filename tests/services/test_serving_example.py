@@ -22,9 +22,9 @@ import pytest
 from slurm_soda.services.load.arrivals import even_times
 from slurm_soda.services.load.open_loop import run_load
 from slurm_soda.wire.services.service_file import read_service_file
+from tests.services.patience import PATIENCE_S, wait_for
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serving"
-PATIENCE_S = 60.0
 
 
 sys.path.insert(0, str(FOLDER))  # as Python does for a program there
@@ -219,13 +219,3 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
     told = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert told.returncode == 1
     assert "--gpu-speedup" in told.stderr
-
-
-def wait_for(ask: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
-        answer = ask()
-        if answer:
-            return answer
-        time.sleep(0.05)
-    raise AssertionError("waited in vain")

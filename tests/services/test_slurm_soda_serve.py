@@ -11,22 +11,19 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slurm_soda.services import slurm_soda_serve
 from slurm_soda.wire.services.instance_file import InstanceFile
+from tests.services.patience import PATIENCE_S, wait_for
 
 PROGRAM = Path(slurm_soda_serve.__file__)
-PATIENCE_S = 60.0
-"""For what takes a second on a machine with nothing else to do."""
 
 SERVER = """
 import http.server, os, signal, socketserver, sys, threading, time
@@ -75,16 +72,6 @@ class StartedInstance:
             return now if now is not None and now.state == state and now.restarts >= restarts else None
 
         return wait_for(found)
-
-
-def wait_for(ask: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
-        answer = ask()
-        if answer:
-            return answer
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")
 
 
 def get(port: int, path: str) -> bytes:

@@ -13,6 +13,7 @@ from slurm_soda.containers.cluster import ContainerCluster
 LONG_FIRST = (
     "services",
     "sodactl",
+    "packages",
     "faults",
     "daemon",
     "campaign",
@@ -41,6 +42,7 @@ LONG_FIRST = (
     "client",
     "hints",
     "mps",
+    "package_upgrade",
 )
 """Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first.
 

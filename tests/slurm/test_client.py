@@ -181,7 +181,7 @@ def test_site_factors_are_what_was_written(cluster: ContainerCluster, client: Cl
     assert client.site_factors()[job_id] == factor
 
 
-def test_each_update_has_its_own_result(cluster: ContainerCluster, client: CliSlurmClient) -> None:
+def test_each_update_has_its_own_result(cluster: ContainerCluster, client: CliSlurmClient, slurm: str) -> None:
     job_id = submit(cluster, "--hold", "--gres=gpu:1", "--nodes=1")
     fields = (("CPUsPerTask", "2"), ("NumCPUs", "2"), ("TresPerNode", "gres/gpu:2"), ("ReqNodeList", "n2"))
     results = client.update(
@@ -195,7 +195,8 @@ def test_each_update_has_its_own_result(cluster: ContainerCluster, client: CliSl
     assert results[1].error == ""
     assert "Invalid node name" in results[2].error
     job = job_of(client, job_id)
-    assert (job.cpus, job.gpus, job.tres_per_node, job.req_node_names) == (2, 2, "gres/gpu:2", "n2")
+    counted = 1 if slurm == "22.05" else 2  # which goes on counting what was submitted
+    assert (job.cpus, job.gpus, job.tres_per_node, job.req_node_names) == (2, counted, "gres/gpu:2", "n2")
     client.update([JobUpdate(job_id, (("ReqNodeList", ""),))])
     assert job_of(client, job_id).req_node_names == ""
 

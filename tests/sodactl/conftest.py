@@ -118,6 +118,9 @@ class MemorySlurm:
         self._answer()
         return {job_id: self.extra_of.get(job_id, "") for job_id in job_ids}
 
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        raise AssertionError("sodactl asks for no throttles of arrays")
+
     def request(self, job_id: int) -> JobRequest:
         raise AssertionError("sodactl asks for no request")
 

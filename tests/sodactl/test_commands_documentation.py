@@ -51,6 +51,7 @@ def test_every_option_is_documented(name: str) -> None:
         ["shares"],
         ["quarantine"],
         ["fit", "--user", "alice"],
+        ["report"],
         ["fit", "--job", "7"],
         ["profiles", "list"],
         ["profiles", "edits"],

@@ -34,6 +34,9 @@ from slurm_soda.daemon.store.store_errors import StoreError, StoreMissingError, 
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, Base, Job, JobRun
 from tests.sampling import examples
 
+NEXT_VERSION = f"{int(SCHEMA_VERSION) + 1:04}"
+"""Of a program that knows one revision more."""
+
 
 def test_a_fresh_store_is_made_by_the_migrations_and_equals_the_tables(store: Store) -> None:
     with store.engine.connect() as connection:
@@ -136,7 +139,7 @@ def test_a_read_throws_changes_away(store: Store) -> None:
         assert session.get(AdminSetting, "mode") is None
 
 
-@pytest.mark.parametrize("version", ["0005", "0006", "9999", "of somebody else"])
+@pytest.mark.parametrize("version", [NEXT_VERSION, "9999", "of somebody else"])
 def test_a_store_of_a_newer_or_unknown_version_gives_one_clear_error(store_url: str, version: str) -> None:
     opened = open_store(store_url)
     with opened.engine.begin() as connection:
@@ -150,11 +153,11 @@ def test_a_store_of_a_newer_or_unknown_version_gives_one_clear_error(store_url: 
         open_store(store_url, migrate=False)
 
 
-_NEXT_REVISION = """
+_NEXT_REVISION = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0005", "0004"
+revision, down_revision = "{NEXT_VERSION}", "{SCHEMA_VERSION}"
 
 
 def upgrade():
@@ -169,10 +172,10 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     def upgrade_program() -> str:
         migrations = tmp_path / "migrations"
         shutil.copytree(MIGRATIONS, migrations)
-        (migrations / "versions" / "r0005_next.py").write_text(_NEXT_REVISION)
+        (migrations / "versions" / f"r{NEXT_VERSION}_next.py").write_text(_NEXT_REVISION)
         monkeypatch.setattr(store_engine, "MIGRATIONS", migrations)
-        monkeypatch.setattr(store_engine, "SCHEMA_VERSION", "0005")
-        return "0005"
+        monkeypatch.setattr(store_engine, "SCHEMA_VERSION", NEXT_VERSION)
+        return NEXT_VERSION
 
     return upgrade_program
 
@@ -193,9 +196,11 @@ def test_an_older_store_is_upgraded_and_keeps_its_rows(store_url: str, next_vers
 def test_a_reader_refuses_an_older_store_and_leaves_it(store_url: str, next_version: Callable[[], str]) -> None:
     opened = open_store(store_url)
     next_version()
-    with pytest.raises(StoreVersionError, match="is at version '0004', not yet '0005'; restart sodad"):
+    with pytest.raises(
+        StoreVersionError, match=f"is at version '{SCHEMA_VERSION}', not yet '{NEXT_VERSION}'; restart sodad"
+    ):
         open_store(store_url, migrate=False)
-    assert version_of(opened.engine) == "0004"
+    assert version_of(opened.engine) == SCHEMA_VERSION
     opened.close()
 
 

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from slurm_soda.wire.core_tuning import CoreFit, CoreMeasurement, CoreOrder, ReportAnswer
 from slurm_soda.wire.errors import RecordError
+from slurm_soda.wire.gpu_use import TIMELINE_POINTS, GpuUse, IdleSpan, RunGpuUse, timeline_ratios
 from slurm_soda.wire.hook_settings import HookSettings
 from slurm_soda.wire.mps import MpsFault, MpsJob, pairs_under_mps
+from slurm_soda.wire.node_use import HeldGpu, NodeUse
 from slurm_soda.wire.records import (
     MAX_REPORT_BYTES,
     JobClosed,
@@ -47,10 +49,16 @@ MEASURED = CoreMeasurement(7, 0, "n1", 1795214890.5, 0, 1, 4, 8, 2, 0.85, 0.02, 
 FIT = CoreFit(7, 0, "n1", 1795214895.0, 0, 8, 8, 4, 2, 3, 0.84, 0.85, "best_fit")
 PROGRESS = ReportedProgress(7, 0, "n1", 1795214838.25, 1795214890.0, 51.25, 0.5, 120.5, 5000.0, 100.0, 64)
 UNDER_MPS = MpsJob(7, "1000", (0, 3))
+GPU_USE = GpuUse(
+    3, 900, 1800.0, 0.75, 1.0, 31_000.0, 40_960.0, 250.5, 400.0, 12.5, 1799.0, 260.0, 2, 250.0,
+    (IdleSpan(0.0, 12.5), IdleSpan(600.0, 237.5)), 20.0, "00ffc864",
+)  # fmt: skip
+GPU_USES = RunGpuUse(7, 0, "n1", 1795214838.25, 1795214900.0, (GPU_USE,))
 REPORT = NodeReport(
     "n1", "0a1b", 3, 1795214901.0, (OPENED,), (CLOSED,), (USAGE,), 4, ("prolog: agent was away",), (MEASURED,), (FIT,),
     (PROGRESS,), (UNDER_MPS,), (MpsFault(1795214899.0, (UNDER_MPS,)),), (HookSettings(10, True, ("gpu",)),),
-    (NodeWalls("", (12, 15)),),
+    (NodeWalls("", (12, 15)),), use=(NodeUse((HeldGpu(3, 0.5, 1024.0),), {"mps_daemons": 1}, 12.5, 40_000_000),),
+    gpu_uses=(GPU_USES,),
 )  # fmt: skip
 ORDER = CoreOrder(7, 0, 0, 2, 4, True, "best_fit")
 
@@ -85,6 +93,9 @@ NAMED: dict[str, Any] = KIND | {
     "core measurement": MEASURED,
     "use of GPUs": USAGE.sm_uses[1],
     "core fit": FIT,
+    "use of a GPU": GPU_USE,
+    "idle span": GPU_USE.spans[0],
+    "use of GPUs by a run": GPU_USES,
     "core order": ORDER,
 }
 
@@ -134,8 +145,11 @@ def test_every_field_refuses_what_cannot_be_right(kind: str, bad: object) -> Non
                 "guests",
                 "sm_uses",
                 "co_runners",
+                "spans",
+                "busy_from_s",
+                "busy_until_s",
             }
-            assert not getattr(read, key) or bad is True or (key, bad) == ("saved", -1)
+            assert not getattr(read, key) or bad is True or bad == -1
 
 
 @pytest.mark.parametrize(
@@ -189,3 +203,13 @@ def test_any_json_is_read_or_refused_but_never_fails_otherwise(data: object) -> 
 def test_any_bytes_are_refused_politely(body: bytes) -> None:
     with pytest.raises(RecordError):
         NodeReport.from_json(body)
+
+
+@pytest.mark.parametrize("timeline", ["0", "0g", "00 1", "00" * (TIMELINE_POINTS + 1), "FF"])
+def test_a_timeline_is_pairs_of_hexadecimal_digits(timeline: str) -> None:
+    data = {**asdict(GPU_USE), "timeline": timeline}
+    assert "timeline is" in outcome(GpuUse, json.loads(json.dumps(data)))[1]
+
+
+def test_a_timeline_is_half_percents() -> None:
+    assert timeline_ratios("00ffc864fe") == [0.0, None, 1.0, 0.5, 1.0]

@@ -17,9 +17,11 @@ MOST_LINES, MOST_DOTS = 1000, 100
 """Of a file, and in one of its lines: tomllib's time grows with the square of the parts of a dotted key, which is half a
 minute for 64 KiB of ``a.a.a`` (Python 3.11), and with the depth of a table times its lines."""
 MOST_REPLICAS = 1000
+MOST_TYPES = 16
 PLACEHOLDERS = ("port", "device", "batch", "window_ms", "cores")
 """What ``command`` may name in braces, filled in for each instance."""
 
+_GPU_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -40,6 +42,8 @@ class DeviceRequest:
     """CPU cores of an instance; 0: as many as the profile says."""
     gpus: int = 0
     """GPUs of an instance; 0 on the CPU."""
+    types: tuple[str, ...] = ()
+    """Types of GPU, each of which gets an array of its own; empty: one array, for whatever ``sbatch`` asks for."""
     batch: int = 0
     """Largest number of queries at once; 0: as many as the profile says."""
     sbatch: tuple[str, ...] = ()
@@ -131,7 +135,7 @@ _KEYS = (
     *("name", "model", "command", "health", "target_ms", "window_ms"),
     *("query", "query_path", "folder", "replicas", "cpu", "gpu"),
 )
-_DEVICE_KEYS = {"cpu": ("cores", "batch", "sbatch"), "gpu": ("gpus", "cores", "batch", "sbatch")}
+_DEVICE_KEYS = {"cpu": ("cores", "batch", "sbatch"), "gpu": ("gpus", "types", "cores", "batch", "sbatch")}
 
 
 def _refuse_unknown(what: str, data: dict[str, Any], known: Collection[str]) -> None:
@@ -187,6 +191,16 @@ def _device(what: str, data: dict[str, Any], key: str) -> DeviceRequest | None:
     return DeviceRequest(
         cores=fields.whole("cores", 0, 4096, 0),
         gpus=fields.whole("gpus", 1, 64, 1) if key == "gpu" else 0,
+        types=_types(named, fields.texts("types", MOST_TYPES, 64)) if key == "gpu" else (),
         batch=fields.whole("batch", 0, 100_000, 0),
         sbatch=fields.texts("sbatch", 64, 1000),
     )
+
+
+def _types(named: str, types: tuple[str, ...]) -> tuple[str, ...]:
+    for one in types:
+        if not _GPU_TYPE.fullmatch(one) or types.count(one) > 1:
+            raise RecordError(
+                f"{named}: types has {one!r}; allowed are different names of types as Slurm's GRES has them, such as a100"
+            )
+    return types

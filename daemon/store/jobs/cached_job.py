@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from slurm_soda.daemon.store.jobs.wait_times import WaitTimes
 from slurm_soda.policies.snapshot import NEVER, JobState
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, is_kept_back, policy_state
@@ -60,6 +61,9 @@ class CachedJob:
     accounted: bool = False
     cpu_s: float | None = None
     memory_peak_mib: float | None = None
+    memory_mib: int = 0
+    """What it asked for or holds, as last shown; 0: not known."""
+    waits: WaitTimes = field(default_factory=WaitTimes)
     ran_until_s: float = -math.inf
     """The last instant at which somebody saw it run."""
     runs: dict[int, CachedRun] = field(default_factory=dict)
@@ -138,6 +142,7 @@ def record_fingerprint(record: SlurmJob) -> tuple[object, ...]:
         record.gpus,
         record.shared_gpus,
         record.cpus,
+        record.memory_mib,
         record.nodes,
         record.time_limit_s,
         record.node_names,
@@ -159,6 +164,7 @@ def update_from_record(job: CachedJob, record: SlurmJob, now_s: float, looked_s:
         job.ran_until_s = looked_s
     was_kept_back = _is_kept_back(job.record)
     job.record, job.seen, job.state, job.dirty = record, record_fingerprint(record), record.state, True
+    job.memory_mib = record.memory_mib or job.memory_mib
     job.restart = max(job.restart, record.restarts)
     if record.state in ENDED_STATES:
         _end_job(job, record, now_s)
@@ -170,8 +176,10 @@ def update_from_record(job: CachedJob, record: SlurmJob, now_s: float, looked_s:
     _close_earlier_runs(job, record, now_s)
     if state in (JobState.RUNNING, JobState.SUSPENDED):
         _update_run(job, record)
+        job.waits.end(min(_time_or(record.start_s, now_s), now_s))
     else:
         _begin_wait(job)
+        job.waits.wait(record.reason, job.submit_s if job.waited_since_s is None else job.waited_since_s, now_s)
         if was_kept_back or _is_kept_back(record):
             job.waited_since_s = now_s  # what is no wait for places counts for nothing
 
@@ -180,7 +188,9 @@ def _end_job(job: CachedJob, record: SlurmJob, now_s: float) -> None:
     _close_earlier_runs(job, record, now_s)
     job.end_s = _time_or(record.end_s, now_s)
     job.exit_code, job.waited_since_s = record.exit_code, None
-    if record.node_names and not math.isnan(record.start_s):
+    ran = bool(record.node_names) and not math.isnan(record.start_s)
+    job.waits.end(record.start_s if ran else job.end_s)
+    if ran:
         _update_run(job, record)
     run = job.runs.get(record.restarts)
     if run is not None:

@@ -19,7 +19,7 @@ from slurm_soda.policies.snapshot import UnknownNodes
 MAX_ROWS_PER_CYCLE = 1000
 """Rows a cycle: one job that starts moves ten thousand places, and those far behind can wait for their turn."""
 
-_Values = tuple[int, int, int, float, int, int, int]
+_Values = tuple[int, int, int, float, int, int, int, float]
 
 
 class JobNoteWriter:
@@ -42,6 +42,7 @@ class JobNoteWriter:
             notes.behind if len(notes.behind) else none,
             notes.unknown_nodes if len(notes.unknown_nodes) else none,
             notes.overdue if len(notes.overdue) else none,
+            _rounded(_prices_told(notes)),
         )
         present = dict(zip(notes.job_id.tolist(), zip(*(c.tolist() for c in columns), strict=True), strict=True))
         changed = [
@@ -71,13 +72,21 @@ class JobNoteWriter:
 
 
 def _note(values: _Values, score_name: str) -> dict[str, Any]:
-    verdict, queue, position, score, behind, unknown, overdue = values
+    verdict, queue, position, score, behind, unknown, overdue, price_s = values
     known = score if math.isfinite(score) else None
     name = JobVerdict(verdict).name.lower()
     note = {"verdict": name, "queue": queue, "position": position, "score": known, "score_name": score_name}
     unknown_nodes = UnknownNodes(unknown).name.lower() if unknown else ""
-    rare = {"behind": behind, "unknown_nodes": unknown_nodes, "overdue": bool(overdue)}
+    rare: dict[str, Any] = {"behind": behind, "unknown_nodes": unknown_nodes, "overdue": bool(overdue)}
+    rare |= {"price_s": price_s} if math.isfinite(price_s) else {}
     return note | {key: value for key, value in rare.items() if value}
+
+
+def _prices_told(notes: JobNotes) -> NDArray[np.float64]:
+    """Of jobs that are preempted, or that are not as it costs too much: those of others change with each second."""
+    none = np.full(len(notes.job_id), np.nan)
+    told = np.isin(notes.verdict, (JobVerdict.PREEMPT, JobVerdict.PROTECTED))
+    return np.where(told, notes.price_s, none) if len(notes.price_s) else none
 
 
 def _rounded(score: NDArray[np.float64]) -> NDArray[np.float64]:

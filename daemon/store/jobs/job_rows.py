@@ -10,6 +10,7 @@ from sqlalchemy import Table, bindparam, insert, update
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob, CachedRun
+from slurm_soda.daemon.store.jobs.wait_times import WaitTimes
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow, CpuProposalRow
 from slurm_soda.daemon.store.tables.pools import PoolRunRow
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
@@ -35,6 +36,8 @@ def cached_job(row: Job) -> CachedJob:
         accounted=row.accounted,
         cpu_s=row.cpu_s,
         memory_peak_mib=row.memory_peak_mib,
+        memory_mib=row.memory_mib or 0,
+        waits=WaitTimes.from_json(row.waits),
         pk=row.id,
         dirty=False,
     )
@@ -134,6 +137,8 @@ def _history_columns(job: CachedJob) -> dict[str, Any]:
         "accounted": job.accounted,
         "cpu_s": job.cpu_s,
         "memory_peak_mib": job.memory_peak_mib,
+        "memory_mib": job.memory_mib or None,
+        "waits": job.waits.to_json(),
     }
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, create_engine
 
 from slurm_soda.daemon.store.tables import (  # noqa: F401 - their tables belong to the metadata
     cpu_fit,
+    job_reports,
     kind_profiles,
     pools,
     progress,

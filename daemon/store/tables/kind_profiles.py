@@ -80,6 +80,25 @@ class ObservedJob(Base):
     """Most GPU memory, of one GPU."""
 
 
+class ObservedPreemption(Base):
+    """What one preemption of a job cost it, by the progress that it told before and after it."""
+
+    __tablename__ = "observed_preemption"
+    __table_args__ = (UniqueConstraint("job_pk", "restart"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_pk: Mapped[int] = mapped_column(ForeignKey("job.id"))
+    restart: Mapped[int]
+    """Of the run that was preempted."""
+    model: Mapped[str] = mapped_column(String(64), index=True)
+    """As the job named it; empty: it named none."""
+    at_s: Mapped[float] = mapped_column(index=True)
+    """When the next run told of its first progress."""
+    overhead_s: Mapped[float]
+    """Time on each GPU without progress, to save its state and to load it again."""
+    lost_s: Mapped[float]
+    """Work that was done again."""
+
+
 class ProfileEdit(Base):
     """One change by hand: what it replaced, so that it can be undone."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, Double, ForeignKey, Index, MetaData, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, MetaData, String, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from slurm_soda.daemon.store.tables.column_types import JobId, RawText, SlurmName
@@ -140,6 +140,10 @@ class Job(Base):
     """CPU seconds over all runs by Slurm's accounting, once it knows."""
     memory_peak_mib: Mapped[float | None]
     """Peak memory by Slurm's accounting, once it knows."""
+    memory_mib: Mapped[int | None] = mapped_column(BigInteger)
+    """Of all its nodes: what it asked for, or holds; none where Slurm does not say."""
+    waits: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """As :class:`slurm_soda.daemon.store.jobs.wait_times.WaitTimes` writes it."""
     accounted: Mapped[bool] = mapped_column(default=False)
     """Slurm's accounting has been asked about the ended job."""
     note: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)

@@ -102,6 +102,8 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
         part.unknown_nodes if len(part.unknown_nodes) else zeros for part, zeros in zip(parts, none, strict=True)
     ]
     overdue = [part.overdue if len(part.overdue) else np.zeros(len(part.job_id), dtype=np.bool_) for part in parts]
+    prices_s = [part.price_s if len(part.price_s) else np.full(len(part.job_id), np.nan) for part in parts]
+    priced = any(len(part.price_s) for part in parts)
     return JobNotes(
         job_id=np.concatenate([part.job_id for part in parts])[at],
         verdict=np.concatenate([part.verdict for part in parts])[at],
@@ -113,6 +115,7 @@ def _notes(parts: Sequence[JobNotes]) -> JobNotes:
         behind=np.concatenate(behind)[at],
         unknown_nodes=np.concatenate(unknown)[at],
         overdue=np.concatenate(overdue)[at],
+        price_s=np.concatenate(prices_s)[at] if priced else np.zeros(0),
     )
 
 

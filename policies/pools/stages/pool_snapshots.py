@@ -67,9 +67,13 @@ class PoolSnapshots:
         if turn.pool is not None:
             free += self._reclaimable(turn.pool)
             free[:, 1] = np.minimum(free[:, 1], self._limit(turn.pool, borrows=turn.borrows))
-        run_times = snapshot.run_times.only(turn.rows)
         return replace(
-            snapshot, jobs=snapshot.jobs.only(turn.rows), nodes=_with_free(snapshot.nodes, free), run_times=run_times
+            snapshot,
+            jobs=snapshot.jobs.only(turn.rows),
+            nodes=_with_free(snapshot.nodes, free),
+            run_times=snapshot.run_times.only(turn.rows),
+            preemption_costs=snapshot.preemption_costs.only(turn.rows),
+            spread=snapshot.spread.only(turn.rows),
         )
 
     def take(self, plan: Plan) -> None:

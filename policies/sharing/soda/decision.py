@@ -20,9 +20,15 @@ from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
 from slurm_soda.policies.sharing.soda.pair_review import PairReview
-from slurm_soda.policies.sharing.soda.preemption_price import sum_shorter
+from slurm_soda.policies.sharing.soda.preemption_price import (
+    find_learned_prices_s,
+    order_by_price,
+    sum_shorter,
+    tell_prices,
+)
 from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
+from slurm_soda.policies.sharing.soda.spread_pass import find_demand, place_by_slowdowns
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 
 SCORE_NAME = "rank_gpu_s"
@@ -34,10 +40,14 @@ than that, or than a preemption takes if that is less."""
 class OrderedPlaces:
     """Places of a decision in the order of expected service, with preemption where it pays; on any snapshot."""
 
-    def __init__(self, snapshot: ClusterSnapshot, service: FloatColumn, change_s: float) -> None:
-        """``service``: GPUs x rank of each job, by row; ``change_s``: what a preemption costs on each GPU."""
-        self._snapshot, self._service, self._change_s = snapshot, service, change_s
-        self.placing = PlacementPass(snapshot)
+    def __init__(self, snapshot: ClusterSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float) -> None:
+        """By row, ``service``: GPUs x rank of each job; ``prices_s``: what its preemption costs on each GPU, ``change_s`` as
+        far as nothing is known of that.
+        """
+        self._snapshot, self._service, self._prices_s, self._change_s = snapshot, service, prices_s, change_s
+        self._learned_s = find_learned_prices_s(snapshot, prices_s)
+        self.placing = PlacementPass(snapshot, find_demand(snapshot))
+        self._place_waits_s = math.inf
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         rows = find_rankable_rows(snapshot)
         self._on_gpus = rows[snapshot.jobs.gpus[rows] > 0]
@@ -46,9 +56,10 @@ class OrderedPlaces:
     def place_gpu_jobs(self, slots: SharedSlots | None = None, *, hosts_too: bool = True) -> tuple[PreemptJob, ...]:
         """Start, and preempt where it pays; who is preempted. Those of ``slots`` leave together."""
         jobs, service = self._snapshot.jobs, self._service
-        self._ranked = rank_rows(jobs, self._on_gpus, service, jobs.submit_s)
+        key = order_by_price(service, self._prices_s - self._change_s, jobs)
+        self._ranked = rank_rows(jobs, self._on_gpus, key, jobs.submit_s)
         waiting = self.waiting()
-        price_s = self._change_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
+        price_s = self._prices_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
         if slots is not None:
             price_s, holding = slots.price_with_guests(price_s), slots.holding
@@ -56,7 +67,21 @@ class OrderedPlaces:
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
         reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
-        return PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
+        if not self._snapshot.spread.decides:
+            preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
+            return tell_prices(preempts, self._snapshot, self._learned_s)
+        shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
+        preempts, self._place_waits_s = place_by_slowdowns(
+            self.placing,
+            self._ranked,
+            reclaimable,
+            holding,
+            price_s=price_s,
+            own_prices_s=self._prices_s,
+            total_gpus=self.total_gpus,
+            shared=shared,
+        )
+        return tell_prices(preempts, self._snapshot, self._learned_s)
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""
@@ -77,15 +102,17 @@ class OrderedPlaces:
             score_name=SCORE_NAME,
             preempts=preempts,
             next_event_s=self._next_event_s(),
+            price_s=self._learned_s,
         )
 
     def _next_event_s(self) -> float:
         jobs = self._snapshot.jobs
         running: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0)
+        packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
         if not len(self.waiting()) or not running.any():
-            return math.inf
+            return packed_s
         again_s = min(self._change_s, _AGAIN_S) or _AGAIN_S
-        return self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+        return min(packed_s, self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min())))
 
 
 def _gpus_of(jobs: JobTable) -> IntColumn:
@@ -98,12 +125,11 @@ def _gpus_of(jobs: JobTable) -> IntColumn:
 class SharingRound:
     """A decision on a snapshot that knows single GPUs."""
 
-    def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, change_s: float) -> None:
+    def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float) -> None:
+        """As for :class:`OrderedPlaces`."""
         self._snapshot = snapshot
-        self._change_s = change_s
-        self._service = service
-        self._prices_s: FloatColumn = np.full(len(snapshot.jobs), change_s)
-        self._places = OrderedPlaces(snapshot, service, change_s)
+        self._prices_s, self._service = prices_s, service
+        self._places = OrderedPlaces(snapshot, service, prices_s, change_s)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._slots = SharedSlots(snapshot, self._gpu_occupancy)
@@ -150,7 +176,7 @@ class SharingRound:
     def _move_guests(self, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
         """Guests that get GPUs of their own, of those that nobody else takes, where all jobs together end earlier so."""
         found = []
-        for row, gain_s in self._slots.find_movers(self._snapshot, interference_view, self._change_s):
+        for row, gain_s in self._slots.find_movers(self._snapshot, interference_view, self._prices_s):
             if self._placing.verdict[row] != JobVerdict.RUN:
                 continue
             claim = self._placing.free_capacity.find(self._placing.demand.shapes[int(self._placing.demand.code[row])])

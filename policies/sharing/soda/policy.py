@@ -16,6 +16,7 @@ from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.decision import OrderedPlaces, SharingRound
 from slurm_soda.policies.sharing.soda.guest_places import JOBS_PER_GPU
 from slurm_soda.policies.sharing.soda.known_run_times import may_gain, rank_known_services
+from slurm_soda.policies.sharing.soda.preemption_price import find_prices_s, find_start_costs_s
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState
 
 SODA = "soda"
@@ -30,7 +31,7 @@ class Soda:
 
     Attributes:
         change_s: GPU time lost on each GPU when a job is preempted: to save its state, to start it again, and the work
-            since it was last saved.
+            since it was last saved; as far as the snapshot has learned nothing of jobs like it.
         resolution: a running job gives way only to jobs whose learned rank is so many times smaller: predictions are off by
             about that factor, so smaller differences say nothing, and jobs that are alike would take turns. Where run times
             are known it has no effect.
@@ -57,14 +58,20 @@ class Soda:
         """They take the cores that the others leave."""
         return True
 
+    @property
+    def goes_by_spread(self) -> Literal[True]:
+        """It places jobs by how much slower they run on more nodes than they need, where that was measured."""
+        return True
+
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy
         for a job that looks for hosts.
         """
-        service = self._service(snapshot)
+        prices_s = find_prices_s(snapshot, self.change_s)
+        service = self._service(snapshot, prices_s)
         if isinstance(snapshot, SharingSnapshot):
-            return SharingRound(snapshot, service, self.change_s).run(SODA)
-        places = OrderedPlaces(snapshot, service, self.change_s)
+            return SharingRound(snapshot, service, prices_s, self.change_s).run(SODA)
+        places = OrderedPlaces(snapshot, service, prices_s, self.change_s)
         preempts = places.place_gpu_jobs()
         places.place_cpu_jobs()
         return mark_unshared(places.plan(SODA, preempts), SODA)
@@ -82,11 +89,11 @@ class Soda:
         """See :func:`.may_gain`."""
         return may_gain(guest, host, gpus, waiting, self.change_s)
 
-    def _service(self, snapshot: ClusterSnapshot) -> FloatColumn:
+    def _service(self, snapshot: ClusterSnapshot, prices_s: FloatColumn) -> FloatColumn:
         """GPUs x rank of each job, in GPU seconds: who waits must start first."""
         jobs = snapshot.jobs
         runs = jobs.state == JobState.RUNNING
-        cost_s = np.where(runs, 0.0, self.change_s)
+        cost_s = np.where(runs, 0.0, find_start_costs_s(prices_s, self.change_s))
         ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s, jobs.preemptible)
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s

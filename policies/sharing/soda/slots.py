@@ -60,9 +60,12 @@ class SharedSlots:
         return len(hosts) == 1 and len(self.guests[hosts[0]]) == 1
 
     def find_movers(
-        self, snapshot: SharingSnapshot, view: InterferenceView, change_s: float
+        self, snapshot: SharingSnapshot, view: InterferenceView, prices_s: FloatColumn
     ) -> list[tuple[int, float]]:
-        """Guests that host nobody and had better have GPUs of their own, if nobody else wants these; and what that gains."""
+        """Guests that host nobody and had better have GPUs of their own, if nobody else wants these; and what that gains.
+
+        ``prices_s``: by row, what the preemption of a job costs it.
+        """
         jobs = snapshot.jobs
         found = []
         for row, hosts in sorted(self._hosts.items()):
@@ -70,7 +73,7 @@ class SharedSlots:
                 continue
             left_s, xi = float(jobs.remaining_s[row]), view.pace(row)
             together_s = min([left_s * xi, *(view.left_s(host) for host in hosts)])
-            gain_s = together_s * (1.0 - 1.0 / xi) - change_s
+            gain_s = together_s * (1.0 - 1.0 / xi) - float(prices_s[row])
             gain_s += sum(together_s * (1.0 - 1.0 / view.pace(host)) for host in hosts if len(self.guests[host]) == 1)
             if gain_s > 0:
                 found.append((row, gain_s))

@@ -24,7 +24,8 @@ NUMBERS: Mapping[str, tuple[n.NumberKind, float | None]] = MappingProxyType({
     "batch_size": (n.COUNT, 0.0), "iterations": (n.STEPS, 0.0), "nodes": (n.COUNT_FROM_1, None),
     "gpus_per_node": (n.COUNT, None), "cpus": (n.COUNT, None), "memory_mib": (n.MEBIBYTES, None),
     "time_limit_s": (n.RUN_TIME, math.inf), "expected_s": (n.RUN_TIME, math.nan), "restart_s": (n.SECONDS, None),
-    "preemptible": (n.FLAG, None), "shares": (n.FLAG, None), "max_slowdown": (n.FACTOR, math.inf),
+    "saves_every_s": (n.SECONDS, None), "preemptible": (n.FLAG, None), "shares": (n.FLAG, None),
+    "max_slowdown": (n.FACTOR, math.inf),
 })  # fmt: skip
 """Columns of numbers with the names of a workload: what they may be, and the value of an empty cell."""
 TEXTS = ("user", "partition", "gpu_type", "category", "qos")

@@ -18,8 +18,8 @@ from slurm_soda.simulator.workload import Workload
 _NUMBERS: Mapping[str, tuple[type, float]] = MappingProxyType({
     "gpus": (np.int64, 1), "nodes": (np.int64, 1), "gpus_per_node": (np.int64, 0), "cpus": (np.int64, 0),
     "memory_mib": (np.int64, 0), "batch_size": (np.int64, 0), "time_limit_s": (np.float64, math.inf),
-    "restart_s": (np.float64, 0.0), "iterations": (np.float64, 0.0), "preemptible": (np.bool_, True),
-    "shares": (np.bool_, True), "max_slowdown": (np.float64, math.inf),
+    "restart_s": (np.float64, 0.0), "saves_every_s": (np.float64, 0.0), "iterations": (np.float64, 0.0),
+    "preemptible": (np.bool_, True), "shares": (np.bool_, True), "max_slowdown": (np.float64, math.inf),
 })  # fmt: skip
 _NAMES: Mapping[str, tuple[str, str]] = MappingProxyType({
     "user": ("users", "user"), "partition": ("partitions", "main"), "gpu_type": ("gpu_types", ""),

@@ -23,7 +23,7 @@ def load_measured_run_times(
     """
     if asked.pairs is not None and format_name == _FORMAT_WITH_PAIRS:
         return _load_step_times(asked.pairs, cluster)
-    if asked.profiles is None:
+    if asked.profiles is None or asked.profiles.is_file():  # a file says how speeds differ by placement, and no more
         return None, ()
     from slurm_soda.simulator.speed.training_profiles import load_profiles  # noqa: PLC0415 - few runs have measured tables
 

@@ -14,8 +14,10 @@ from slurm_soda.policies.snapshot import IntColumn
 from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
+from slurm_soda.simulator.runs.agreeing_users import TRACE_SEED, AgreeingUsers
 from slurm_soda.simulator.runs.scenario import PREDICTED, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.spread_knowledge import NONE
+from slurm_soda.simulator.runs.uneven_costs import UnevenCosts, describe_uneven_costs
 from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl import output
@@ -69,9 +71,9 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     if asked.trace is not None and asked.workload is not None:
         raise click.UsageError("give either --trace or --workload")
     agreeing = build_agreeing_users(asked.can_checkpoint, asked.consent, asked)
-    if asked.trace is not None and seeds and agreeing == AgreeingUsers():
+    if asked.trace is not None and seeds and agreeing == AgreeingUsers() and asked.cost_spread is None:
         raise click.UsageError(
-            "--seed is for generated jobs, and for --can-checkpoint and --consent; a trace is what it is"
+            "--seed is for generated jobs, and for --can-checkpoint, --consent and --cost-spread; a trace is what it is"
         )
     if asked.trace is not None and asked.load is not None:
         raise click.UsageError("--load is for generated jobs; a trace is what it is")
@@ -89,12 +91,14 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
     scenarios = []
     for scenario in scenario_input.scenarios:
         serving = build_serving_rules(asked.services, asked.serve, scenario.seed)
-        jobs, left_out = replace_inference(agreeing.drawn(scenario.workload, scenario.seed), serving)
+        drawn = agreeing.drawn(scenario.workload, scenario.seed)
+        jobs, left_out = replace_inference(_with_uneven_costs(drawn, asked, scenario.seed), serving)
         served.update(dict.fromkeys(left_out))
         scenarios.append(replace(scenario, nodes=rules, sharing=sharing, site=site, workload=jobs, services=serving))
     notes = (
         *scenario_input.notes,
         *agreeing.notes(scenarios[0].workload),
+        *(() if asked.cost_spread is None else describe_uneven_costs(scenarios[0].workload)),
         *_uncounted_cpu_note(asked, scenario_input.first),
         *sharing_notes(sharing, scenario_input.first.workload, scenario_input.first.cluster),
         *served,
@@ -105,6 +109,17 @@ def read_scenario_input(asked: ScenarioOptions, seeds: Sequence[int], systems: S
         if asked.failures is None
         else _with_failures(scenario_input, asked.failures, lenient=asked.lenient)
     )
+
+
+def _with_uneven_costs(jobs: Workload, asked: ScenarioOptions, seed: int | None) -> Workload:
+    if asked.cost_spread is None:
+        return jobs
+    if not asked.restart_cost_s:
+        raise click.UsageError(
+            "--cost-spread needs --restart-cost-s, as kinds differ by a factor in what a restart costs"
+        )
+    uneven = UnevenCosts(asked.cost_spread, asked.restart_cost_s, asked.checkpoint_every_s)
+    return uneven.drawn(jobs, TRACE_SEED if seed is None else seed)
 
 
 def _uncounted_cpu_note(asked: ScenarioOptions, scenario: Scenario) -> Iterator[str]:
@@ -152,12 +167,14 @@ def _scenario(
         cluster=cluster,
         costs=Costs(
             asked.start_cost_s,
-            asked.restart_cost_s,
+            asked.restart_cost_s if asked.cost_spread is None else 0.0,
             asked.checkpoint_cost_s,
             asked.round_s,
             asked.checkpoint_every_s,
         ),
+        learns_costs=asked.learn_costs,
         profiles=asked.profiles,
+        spread_knowledge=_spread_knowledge(asked),
         engine=asked.engine,
         placement=asked.placement,
         max_preemptions=asked.max_preemptions,
@@ -167,6 +184,14 @@ def _scenario(
         predicted=asked.estimates == PREDICTED,
         seed=seed,
     )
+
+
+def _spread_knowledge(asked: ScenarioOptions) -> str:
+    if asked.spread_knowledge != NONE and asked.profiles is None:
+        raise click.UsageError(
+            "--spread-knowledge needs --profiles: without it jobs run alike wherever they are placed"
+        )
+    return asked.spread_knowledge
 
 
 def _generate(asked: ScenarioOptions, seeds: Sequence[int]) -> ScenarioInput:

@@ -14,6 +14,7 @@ from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
 from slurm_soda.simulator.runs.scenario import ESTIMATES
+from slurm_soda.simulator.runs.spread_knowledge import NONE, SPREAD_KNOWLEDGE
 from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
 from slurm_soda.sodactl.simulation.inputs.parameter_types import NumberRange, OneOf
 from slurm_soda.sodactl.simulation.inputs.service_options import OPTIONS as SERVICES
@@ -43,9 +44,12 @@ class ScenarioOptions:
     checkpoint_cost_s: float
     round_s: float
     checkpoint_every_s: float
+    cost_spread: float | None
+    learn_costs: bool
     max_preemptions: int
     passing_limit_s: float
     profiles: Path | None
+    spread_knowledge: str
     can_checkpoint: float | None
     consent: float | None
     site: Path | None
@@ -132,6 +136,14 @@ _OPTIONS: Mapping[str, Any] = {
         "--restart-cost-s", **_SECONDS, help="The same for each later start."),
     "checkpoint_cost_s": click.option(
         "--checkpoint-cost-s", **_SECONDS, help="Time by which a preempted job leaves later."),
+    "cost_spread": click.option(
+        "--cost-spread", type=NumberRange(min=1.0, max=1000.0), metavar="X",
+        help="Kinds of jobs (models, else users), drawn by --seed, differ in what a preemption costs them: --restart-cost-s "
+        "times 1/X to X, and half of them do not save their state when they are preempted, but each --checkpoint-every-s "
+        "times 1/X to X, if that is given.  [default: all are alike]"),
+    "learn_costs": click.option(
+        "--learn-costs/--no-learn-costs", default=True, show_default=True,
+        help="Whether soda learns, while it runs, what preempting each kind costs, where kinds differ."),
     "round_s": click.option(
         "--round-s", **_SECONDS, help="Decide only at multiples of this time; 0: at every event."),
     "max_preemptions": click.option(
@@ -143,7 +155,12 @@ _OPTIONS: Mapping[str, Any] = {
         help="A job that waited so long is passed and delayed by no later one, as with sodad's cycle.passing_limit_s; inf: "
         "no bound, as in the papers."),
     "profiles": click.option(
-        "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement."),
+        "--profiles", type=_FILE, help="Folder of measured step times: run times and speed by placement. Or a JSON of "
+        "speeds in Gavel's format: speed of gangs that are spread over more nodes than they need."),
+    "spread_knowledge": click.option(
+        "--spread-knowledge", type=click.Choice(SPREAD_KNOWLEDGE), default=NONE, show_default=True,
+        help="With --profiles: what soda knows of how much slower jobs run on more nodes than they need: nothing; what jobs "
+        "that ended have shown; or the truth."),
     **AGREEMENT,
     **SITE,
     **SHARING,

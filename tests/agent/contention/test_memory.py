@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.agent.contention.memory_controller import MBA_RETRY_AFTER_S, RECORD, MemoryBandwidthController
+from slurm_soda.agent.contention.memory_controller import (
+    MBA_RETRY_AFTER_S,
+    MEAN_OVER,
+    RECORD,
+    MemoryBandwidthController,
+)
 from slurm_soda.agent.contention.resctrl import Resctrl, ResctrlError, ResctrlGroup
 from slurm_soda.agent.job_events.run_event import RunKey
 from slurm_soda.agent.reporting.run_records import NodeRun
@@ -99,6 +104,40 @@ def node(machine: Machine, tmp_path: Path) -> Node:
     return Node(machine, tmp_path)
 
 
+def test_the_nodes_bandwidth_is_told_while_it_is_measured(node: Node) -> None:
+    """185 GB/s of the 150 (of 200) from which CPU jobs are held back; later 30."""
+    resource_controller = node.resource_controller()
+    assert resource_controller.bandwidth() is None
+    node.turn(resource_controller, ALL)
+    assert resource_controller.bandwidth() is None, "two readings make a rate"
+    node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert (told.used_gb_s, told.contended_gb_s, told.free_gb_s) == (pytest.approx(185.0), 150.0, 0.0)
+    node.machine.run(QUIET)
+    for _ in range(MEAN_OVER):
+        node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert told.free_gb_s == pytest.approx(120.0)
+    node.turn(resource_controller, (CALM,))
+    assert resource_controller.bandwidth() is None, "without GPU jobs nothing is measured"
+
+
+def test_a_bandwidth_that_nobody_knows_is_not_told(node: Node) -> None:
+    resource_controller = node.resource_controller(node_bandwidth_gb=0.0)
+    node.machine.run(QUIET)
+    for _ in range(3):
+        node.turn(resource_controller, ALL)
+    assert resource_controller.bandwidth() is None, "30 GB/s at most were seen"
+    node.machine.run({1: {0: 20 * GB}, **WANTS})
+    for _ in range(2):
+        node.turn(resource_controller, ALL)
+    told = resource_controller.bandwidth()
+    assert told is not None
+    assert told.contended_gb_s == pytest.approx(0.75 * 185.0, rel=0.02)
+
+
 def test_throttled_within_two_samples_released_below_and_all_groups_gone(node: Node) -> None:
     resource_controller = node.resource_controller()
     assert resource_controller.interval_s == float("inf")
@@ -109,10 +148,12 @@ def test_throttled_within_two_samples_released_below_and_all_groups_gone(node: N
         node.turn(resource_controller, ALL)
     assert node.machine.look()[f"soda-{LOUD}"] == {"tasks": [8, 9], "mb": [60, 60], "l3": [0xFFF, 0xFFF]}
     assert node.machine.look()[f"mon_groups/soda-{CALM}"]["tasks"] == [7]
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 1}
     node.machine.run(QUIET)
     for _ in range(6):
         node.turn(resource_controller, ALL)
     assert node.groups() == [f"mon_groups/soda-{CALM}", f"mon_groups/soda-{LOUD}"]
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 0}
     node.turn(resource_controller, (GPU_JOB, CALM))
     assert node.groups() == [f"mon_groups/soda-{CALM}"]
     node.turn(resource_controller, (CALM,))
@@ -211,6 +252,7 @@ def test_without_mba_the_job_keeps_half_its_cores(node: Node) -> None:
     for _ in range(3):
         node.turn(resource_controller, ALL)
     assert node.cores.now == {LOUD: 4}
+    assert resource_controller.counts() == {"jobs_with_less_memory_bandwidth": 1}
     assert node.faults == ["memory: no memory-bandwidth allocation (MBA): the cores of CPU jobs are halved instead"]
     node.turn(resource_controller, (GPU_JOB, CALM))
     assert node.cores.now == {}

@@ -52,6 +52,7 @@ def test_the_fewest_count_and_giving_back_undoes_only_ones_own(jobs: Jobs) -> No
     tuning.limit(JOB, 6)
     memory.limit(JOB, 10)
     assert set(jobs.has().values()) == {"0-5"}
+    assert CoreLimitsController(jobs.sets).counts() == {"jobs_with_fewer_cores": 1, "cores_taken": 14}
     tuning.restore(JOB)
     assert set(jobs.has().values()) == {"0-9"}
     tuning.limit(JOB, 12)
@@ -61,6 +62,7 @@ def test_the_fewest_count_and_giving_back_undoes_only_ones_own(jobs: Jobs) -> No
     assert set(jobs.has().values()) == {"0-11"}
     tuning.restore(JOB)
     assert jobs.has() == BATCH
+    assert CoreLimitsController(jobs.sets).counts() == {"jobs_with_fewer_cores": 0, "cores_taken": 0}
 
 
 def test_steps_with_parts_of_the_job_keep_parts_of_what_is_left(jobs: Jobs) -> None:

@@ -87,6 +87,7 @@ def test_who_is_under_mps_is_reported_and_forgotten(node: Node, daemon: Daemon) 
     assert node.watch.interval_s == float("inf")
     assert node.turn() == []
     assert node.news.jobs == JOBS
+    assert node.watch.counts() == {"mps_daemons": 1}
     assert node.watch.interval_s == INTERVAL_S
     (node.who / "job.15").unlink()
     node.turn()

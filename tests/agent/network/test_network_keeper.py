@@ -30,12 +30,14 @@ def test_shared_out_while_both_kinds_are_here_and_nothing_left_after(node: Node,
     assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
     assert resource_controller.interval_s == 2.0
     assert node.is_shared_out()
+    assert resource_controller.counts() == {"jobs_in_network_classes": 2}
     assert node.groups.pids("gpu") == [sleepers[0]]
     assert node.groups.pids("cpu") == [sleepers[1]]
     assert (node.groups.top() / "cpu/net_cls.classid").read_text() == f"{0x50DA0020}\n"
     assert f'oifname "eth0" meta cgroup {0x50DA0020} meta priority set 50da:20' in node.namespace.rules()
     assert node.turn(resource_controller, CPU_JOB) == ()
     assert node.untouched()
+    assert resource_controller.counts() == {"jobs_in_network_classes": 0}
     assert resource_controller.interval_s == float("inf")
     assert "slurm-soda" not in Path(f"/proc/{sleepers[1]}/cgroup").read_text()
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
+from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
 from tests.daemon.fake_slurm import FakeJob, FakeSlurm
+
+ARRAY_LIMIT, ACCOUNT_LIMIT = "JobArrayTaskLimit", "AssocGrpCpuLimit"
 
 
 @dataclass
@@ -31,6 +35,8 @@ class ArraySlurm(FakeSlurm):
     refusals = 0
     array_limits: Mapping[int, int] = {}
     """How many tasks of an array may run at a time (``--array=0-7%2``)."""
+    account_limits: Mapping[int, int] = {}
+    """How many of them accounting lets run."""
 
     def submit_array(
         self, array: int, tasks: int, *, service: str | None = "answers", gpus: int = 0, user: str = "alice",
@@ -48,20 +54,29 @@ class ArraySlurm(FakeSlurm):
             made.append(job)
         return made
 
+    def _all_tasks(self) -> list[FakeTask]:
+        return [job for job in self.all.values() if isinstance(job, FakeTask)]
+
     def tasks(self, array: int) -> list[FakeTask]:
-        return [job for job in self.all.values() if isinstance(job, FakeTask) and job.array == array]
+        return [job for job in self._all_tasks() if job.array == array]
 
     def running(self, array: int) -> list[int]:
         return [job.task for job in self.tasks(array) if job.state == "RUNNING"]
 
     def _schedule(self) -> None:
         held = [job for job in self.all.values() if job.reason == "JobHeldUser"]
-        limited = [job for array, most in self.array_limits.items() for job in self._beyond(array, most)]
-        for job in limited:
+        limits = ((self.array_limits, ARRAY_LIMIT), (self.account_limits, ACCOUNT_LIMIT))
+        limited = [
+            (job, reason)
+            for mosts, reason in limits
+            for array, most in mosts.items()
+            for job in self._beyond(array, most)
+        ]
+        for job, _ in limited:
             job.never_starts = True
         super()._schedule()
-        for job in limited:
-            job.never_starts, job.reason = False, "JobArrayTaskLimit"
+        for job, reason in limited:
+            job.never_starts, job.reason = False, reason
         for job in held:
             job.reason = "JobHeldUser"
         for job in self.all.values():
@@ -87,7 +102,7 @@ class ArraySlurm(FakeSlurm):
         record = super()._record(job)
         if not isinstance(job, FakeTask):
             return record
-        if job.reason == "JobArrayTaskLimit":
+        if job.reason == ARRAY_LIMIT:
             record = replace(record, eligible_s=math.nan)
         if job.apart:
             return replace(record, array_job_id=job.array, array_task=str(job.task), job_id=self._shown_id(job))
@@ -127,6 +142,19 @@ class ArraySlurm(FakeSlurm):
                     job.eligible_s = float(ahead[1]) if ahead else self.clock.now_s()
                     job.reason = "BeginTime" if ahead else "None"
         return said
+
+    def waiting_jobs(self) -> dict[int, WaitingJob]:
+        """By the ids that are shown."""
+        shown = {job.job_id: self._shown_id(job) if job.apart else job.array for job in self._all_tasks()}
+        found = super().waiting_jobs()
+        return {shown.get(one, one): replace(told, job_id=shown.get(one, one)) for one, told in found.items()}
+
+    def array_throttles(self, arrays: Sequence[int]) -> dict[int, int | SlurmReplyError]:
+        """Of an array without a rest Slurm tells none."""
+        self._answer("array_throttles")
+        whole = {rest[0].array for rest in self._rests()}
+        unknown = SlurmReplyError("no task of it waits")
+        return {array: self.array_limits.get(array, 0) if array in whole else unknown for array in arrays}
 
     def requeue(self, job_id: int, *, ended: bool = False) -> None:
         (job,) = self.find(job_id)

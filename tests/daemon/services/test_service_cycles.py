@@ -8,6 +8,7 @@ import pytest
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import ServiceKey
+from slurm_soda.daemon.store.tables.scheduling import VainPreemption
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon
@@ -225,6 +226,23 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     live(slurm, daemon, router, 15)
     assert slurm.running(GPU) == [0]
     assert (slurm.all[1].restarts, slurm.all[1].state) == (1, "PENDING")
+
+
+def test_after_a_job_gave_way_in_vain_none_does_for_a_while(fresh_store: Path) -> None:
+    """The task does not start, for a reason that Slurm does not tell; nobody else takes its place."""
+    slurm = cluster(gpus=1)
+    slurm.submit(1, gpus=1, work_s=5000.0, checkpoint="TERM", user="bob")
+    slurm.tick()
+    slurm.submit(2, gpus=2, work_s=50.0, checkpoint=None)
+    for task in slurm.tasks(GPU):
+        task.never_starts = True
+    daemon, router = (
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}, preemption={"release_after_s": 5}),
+        Router(slurm, load_qps=300.0),
+    )
+    live(slurm, daemon, router, 30)
+    assert slurm.all[1].restarts == 1
+    assert [(row.user, row.gpus) for row in daemon.rows(VainPreemption)] == [("alice", 1)]
 
 
 def test_nobody_moves_jobs_of_others_by_reporting_them_as_instances(fresh_store: Path) -> None:

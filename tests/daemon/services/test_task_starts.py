@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.services.known_service import ServiceKey
-from slurm_soda.daemon.services.service_tasks import LIMIT_HOLDS_S, TaskHistory
+from slurm_soda.daemon.services.service_tasks import TaskHistory, device_of
+from slurm_soda.daemon.services.start_limits import ASK_EVERY_S, HOLDS_S, SEEN_FOR_S, StartLimits
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
 from slurm_soda.policies.pipeline.actions import ScaleService
 from slurm_soda.policies.services.service import Device
 from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.write.scontrol_updates import refusal_of_update
 from slurm_soda.slurm_ext.write.sending import update_of
@@ -44,9 +46,10 @@ def sent(steps: list[StartStep]) -> list[tuple[int, str, str]]:
     ]
 
 
-def plan(jobs: list[SlurmJob], instances: int, running: int = 0, **more: Any) -> list[StartStep]:
-    records = TaskHistory().tasks(jobs, NOW_S)[KEY].waiting[Device.CPU]
-    scale = ScaleService("alice", "answers", Device.CPU, instances, first=False, reason="because")
+def plan(jobs: list[SlurmJob], instances: int, running: int = 0, *, gpu_type: str = "", **more: Any) -> list[StartStep]:
+    device = device_of(jobs[0])
+    records = TaskHistory().tasks(jobs, NOW_S)[KEY].waiting[device]
+    scale = ScaleService("alice", "answers", device, instances, first=False, reason="because", gpu_type=gpu_type)
     return plan_starts(scale, records, running, now_s=NOW_S, lease_s=LEASE_S, **more)
 
 
@@ -81,6 +84,19 @@ LEASE = f"uts{END_S:.0f}"
 )
 def test_what_is_sent(jobs: list[SlurmJob], instances: int, running: int, expected: list[tuple[int, str, str]]) -> None:
     assert sent(plan(jobs, instances, running)) == expected
+
+
+def test_tasks_of_the_wanted_gpu_type_start_first() -> None:
+    """Of two arrays, also where those of the other type may start already: there is no room for them any more."""
+    a100 = task(7, "0-1", END_S, gpus=1, gpu_type="a100")
+    t4 = task(20, "0-1", END_S, gpus=1, gpu_type="t4", array_job_id=20)
+    for gpu_type, started in (("t4", 20), ("a100", 7), ("", 7), ("h100", 7)):
+        assert sent(plan([a100, t4], 1, gpu_type=gpu_type)) == [(started, "0", "now")]
+    let = task(7, "0", gpus=1, gpu_type="a100")
+    assert sent(plan([let, t4], 1, gpu_type="a100")) == []
+    assert sent(plan([let, t4], 1, gpu_type="t4")) == [(20, "0", "now"), (7, "", LEASE)]
+    any_type = task(30, "0", END_S, gpus=1, array_job_id=30)
+    assert sent(plan([a100, any_type], 1, gpu_type="t4")) == [(30, "", "now")]
 
 
 def test_a_requeued_task_starts_when_its_former_run_has_left() -> None:
@@ -195,6 +211,54 @@ def test_tasks_beyond_the_limit_of_their_array_do_not_count_as_startable() -> No
     other = task(20, "0-3", END_S, array_job_id=20)
     assert history.tasks([leased, *running, other], NOW_S + 7)[KEY].count_waiting(Device.CPU) == 4
     # Its owner may have raised it: it is found out again.
-    later_s = NOW_S + 5 + LIMIT_HOLDS_S
+    later_s = NOW_S + 5 + HOLDS_S
     renewed = task(7, "2-7", END_S + 600, reason="BeginTime")
     assert history.tasks([renewed, *running], later_s)[KEY].count_waiting(Device.CPU) == 6
+
+
+@pytest.mark.parametrize("reason", ["AssocGrpCpuLimit", "QOSMaxJobsPerUserLimit", "Licenses"])
+def test_tasks_that_lack_more_than_places_count_as_startable_for_half_a_minute(reason: str) -> None:
+    history = TaskHistory()
+    running = [task(8, "0", state="RUNNING")]
+    kept, leased = task(7, "1-7", reason=reason), task(7, "1-7", END_S, reason="BeginTime")
+    for after_s, count in ((0.0, 7), (SEEN_FOR_S - 1.0, 7), (SEEN_FOR_S, 0)):
+        assert history.tasks([kept, *running], NOW_S + after_s)[KEY].count_waiting(Device.CPU) == count
+    seen_s = NOW_S + SEEN_FOR_S
+    assert history.tasks([leased, *running], seen_s + 5)[KEY].count_waiting(Device.CPU) == 0
+    assert history.tasks([leased], seen_s + 6)[KEY].count_waiting(Device.CPU) == 1, "the one that ran has left"
+    again = task(7, "1-7", END_S + 600, reason="BeginTime")
+    assert history.tasks([again, *running], seen_s + HOLDS_S)[KEY].count_waiting(Device.CPU) == 7
+
+
+@pytest.mark.parametrize("reason", ["Resources", "Priority", "None", "BeginTime"])
+def test_tasks_that_lack_only_places_count_as_startable(reason: str) -> None:
+    history = TaskHistory()
+    for after_s in (0.0, 60.0, 3600.0):
+        (found,) = history.tasks([task(7, "0-3", reason=reason)], NOW_S + after_s).values()
+        assert found.count_waiting(Device.CPU) == 4
+
+
+def test_a_reason_that_comes_and_goes_and_a_clock_that_is_set_back() -> None:
+    history = TaskHistory()
+    kept, waits = task(7, "0-3", reason="AssocGrpCpuLimit"), task(7, "0-3", reason="Priority")
+    for after_s, job in ((0.0, kept), (20.0, waits), (25.0, kept), (50.0, kept), (-500.0, kept), (-471.0, kept)):
+        assert history.tasks([job], NOW_S + after_s)[KEY].count_waiting(Device.CPU) == 4
+    assert history.tasks([kept], NOW_S - 470.0)[KEY].count_waiting(Device.CPU) == 0
+
+
+def test_owners_throttles_are_asked_for_and_limits_of_accounting_are_not() -> None:
+    limits = StartLimits()
+    alone = task(40, "", reason="AssocMaxJobsLimit", array_job_id=0)
+    limited = [
+        task(7, "2-7", math.nan, reason="JobArrayTaskLimit"),
+        task(20, "0-3", reason="Licenses", array_job_id=20),
+    ]
+    for after_s in (0.0, SEEN_FOR_S):
+        limits.observe([(job, True) for job in (*limited, alone)], {7: 2}, NOW_S + after_s)
+    assert limits.admitted([7, 20, 30, 40], {7: 1}) == {7: 1, 20: 0, 40: 0}
+    assert limits.to_ask(0.0) == [7]
+    assert limits.to_ask(ASK_EVERY_S - 1.0) == []
+    for told, admitted in ((4, {7: 3}), (1, {7: 0}), (SlurmReplyError("cut short"), {7: 0}), (0, {})):
+        limits.take({7: told}, NOW_S + 60.0)
+        assert limits.admitted([7], {7: 1}) == admitted
+    assert limits.to_ask(1000.0) == [], "there is none any more"

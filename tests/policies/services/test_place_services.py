@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slurm_soda.policies.pipeline.actions import ScaleService
+from slurm_soda.policies.engine.vain_preemptions import GpuRequest, bar_preemptions
 from slurm_soda.policies.services.place_services import renew_low_since
-from slurm_soda.policies.services.service import Device, DeviceProfile, Service
+from slurm_soda.policies.services.service import MOST_CORE_GB_S, Device, DeviceProfile, Service
 from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot import JobState, NodeTable
 from tests.policies.cases import NOW_S, running, waiting
@@ -73,6 +73,16 @@ def test_memory_bandwidth_counts_where_it_is_known() -> None:
     for free, cores in (([5.0, 5.0, 5.0, 5.0], 0), ([5.0, 25.0, 5.0, 5.0], 2), ([np.nan] * 4, 2)):
         services = replace(table(service, 64.0), free_bandwidth_gb_s=np.array(free))
         assert scaled(decided(world(services)))["CPU"] == cores
+
+
+def test_an_instance_counts_with_no_more_bandwidth_than_its_cores_can_draw() -> None:
+    """A profile is its owner's: one that claims a whole node's would push all others to GPUs."""
+    greedy = replace(CPU, bandwidth_gb_s=1e6)
+    assert greedy.bandwidth_with(4) == 4 * MOST_CORE_GB_S
+    assert replace(CPU, bandwidth_gb_s=30.0).bandwidth_with(4) == 30.0
+    assert CPU.bandwidth_with(4) == 0.0
+    services = replace(table(replace(BOTH, cpu=greedy), 64.0), free_bandwidth_gb_s=np.array([330.0, 0.0, 0.0, 0.0]))
+    assert scaled(decided(world(services))) == {"CPU": 2, "GPU": 0}
 
 
 def test_to_cores_only_after_the_cool_down_and_warm() -> None:
@@ -260,6 +270,29 @@ def test_no_one_gives_way_for_tasks_that_slurm_does_not_start_anyway() -> None:
         assert [one.for_jobs for one in plan.preempts] == [(2002,) for _ in gives]
 
 
+def test_no_one_gives_way_for_tasks_like_those_for_which_others_did_in_vain() -> None:
+    """Such a pause bars the waiting jobs of a user that ask for the same GPUs (``bar_preemptions``)."""
+    services = replace(
+        table(ON_GPU, 100.0),
+        task_id=np.array([2001, 2002]),
+        task_service=np.zeros(2, dtype=int),
+        task_device=np.ones(2, dtype=int),
+    )
+    tasks = [waiting(2001, 1, user="ann", gpu_type="t4"), waiting(2002, 1, user="ann", gpu_type="t4")]
+    snapshot = world(
+        services,
+        [*busy(), *tasks],
+        replace(NodeTable.uniform(4, 4), gpu_type=np.zeros(4, dtype=int), gpu_types=("t4",)),
+    )
+    for paused, gives in (
+        (("ann", 1, 0, "t4"), []),
+        (("ann", 2, 0, "t4"), [3]),
+        (("bob", 1, 0, "t4"), [3]),
+    ):
+        barred = replace(snapshot, jobs=bar_preemptions(snapshot.jobs, [GpuRequest(*paused)]))
+        assert given_way(decided(barred)) == gives, paused
+
+
 def test_as_many_give_way_as_one_instance_needs() -> None:
     small = [running(at, (0, 1), submit_s=float(at)) for at in range(1, 5)]
     wide = running(5, (0, 4), submit_s=0.5)
@@ -275,24 +308,6 @@ def test_as_many_give_way_as_one_instance_needs() -> None:
 def test_one_that_starts_for_ever_counts_as_failed() -> None:
     for since_s, count in ((1799.0, 1), (1831.0, 2)):
         plan = decided(world(table(ON_GPU, 10.0, instances(Device.GPU, 1, STARTING, NOW_S - since_s))))
-        assert scaled(plan) == {"GPU": count}
-
-
-def test_the_least_used_gpu_type() -> None:
-    types = tuple(replace(GPU, gpu_type=name) for name in ("a100", "t4"))
-    nodes = replace(NodeTable.uniform(2, 4), gpu_type=np.array([0, 1]), gpu_types=("a100", "t4"))
-    for node, wanted in ((0, "t4"), (1, "a100")):
-        plan = decided(world(table(replace(ON_GPU, gpu=types), 100.0), [running(1, (node, 2))], nodes))
-        (scale,) = [one for one in plan.actions if isinstance(one, ScaleService)]
-        assert scale.gpu_type == wanted
-
-
-def test_an_instance_counts_with_its_own_gpu_type() -> None:
-    types = (replace(GPU, gpu_type="a100", batch=40), replace(GPU, gpu_type="t4", batch=10))
-    nodes = replace(NodeTable.uniform(2, 4), gpu_type=np.array([0, 1]), gpu_types=("a100", "t4"))
-    for node, count in ((0, 1), (1, 4)):  # 640 or 160 queries a second count
-        jobs = [running(1001, (node, 1))]
-        plan = decided(world(table(replace(ON_GPU, gpu=types), 600.0, instances(Device.GPU, 1)), jobs, nodes))
         assert scaled(plan) == {"GPU": count}
 
 

@@ -133,6 +133,18 @@ def test_what_cannot_be_measured_is_named(tmp_path: Path, old: str, new: str, to
     assert not (tmp_path / "services").exists()
 
 
+def test_a_folder_in_which_others_may_write_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    """They could put a profile of their own in the place of this one."""
+    file = write_service(tmp_path, 0.001)
+    file.write_text(file.read_text().replace("exec ", f"touch {tmp_path}/ran; exec "))
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services").chmod(0o777)
+    done = run(file, "--device", "cpu")
+    assert "can be written by others" in str(done.exception)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "services" / "chat").exists()
+
+
 def test_a_command_that_listens_elsewhere_is_given_up(tmp_path: Path) -> None:
     service = ServiceFile("chat", "echo waiting; sleep 600 # {port}", cpu=DeviceRequest(cores=1))
     limits = ProfileLimits(time.monotonic(), len(os.sched_getaffinity(0)))

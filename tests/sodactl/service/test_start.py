@@ -105,6 +105,40 @@ def test_an_owners_own_way_to_ask_for_gpus_stays_alone(soda: Bench, slurm: Slurm
     assert "--gpu-type a100 --" in slurm.scripts[1]
 
 
+def test_each_gpu_type_gets_an_array(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
+    """With cores and batch by its own profile, and none if it misses the target."""
+    chat.write_text(CHAT.replace("[gpu]", '[gpu]\ngpus = 2\ntypes = ["a100", "t4", "old"]'))
+    rows = (("a100", 64, 40.0, 2), ("t4", 16, 60.0, 3), ("old", 8, 400.0, 1))
+    put_profile(
+        chat,
+        *(
+            {"device": "gpu", "gpu_type": name, "batch": batch, "batch_ms": ms, "cores": cores}
+            for name, batch, ms, cores in rows
+        ),
+    )
+    done = soda("service", "start", str(chat))
+    asked = [[call[6], call[9], next((one for one in call if "gres" in one), "")] for call in slurm.calls]
+    assert asked == [
+        ["--job-name=chat-cpu", "--cpus-per-task=1", ""],
+        ["--job-name=chat-gpu-a100", "--cpus-per-task=2", "--gres=gpu:a100:2"],
+        ["--job-name=chat-gpu-t4", "--cpus-per-task=3", "--gres=gpu:t4:2"],
+    ]
+    assert "--batch 64 " in slurm.scripts[1]
+    assert "--gpu-type t4 --" in slurm.scripts[2]
+    assert "gpu: no array of it is submitted, it does not meet the target: gpu old: 50 + 2 x 400" in done.err
+    shown = soda("service", "check", str(chat)).out
+    assert [line.split()[:2] for line in shown.splitlines() if line.startswith("gpu")] == [
+        ["gpu", "a100"], ["gpu", "t4"], ["gpu", "old"],
+    ]  # fmt: skip
+
+
+def test_types_and_an_own_way_to_ask_for_gpus_exclude_each_other(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
+    chat.write_text(CHAT.replace("[gpu]", '[gpu]\ntypes = ["a100"]').replace('"--partition", "gpu"', '"--gpus=2"'))
+    for command in ("check", "start"):
+        assert "remove one of the two" in soda("service", command, str(chat), status=1).err
+    assert slurm.calls == []
+
+
 def test_a_device_that_misses_the_target_gets_no_array(soda: Bench, slurm: SlurmCommands, chat: Path) -> None:
     put_profile(chat, {"device": "cpu", "batch": 0, "batch_ms": 400.0}, {"device": "gpu"})
     done = soda("service", "start", str(chat))

@@ -1,0 +1,70 @@
+# Of every maintainer script, which dpkg runs as root: build.py puts this before it. Each may be run again after it was interrupted.
+set -eu
+PATH=/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin
+LC_ALL=C
+export PATH LC_ALL
+unset CDPATH ENV IFS
+umask 022
+cd /
+prefix=/opt/slurm-soda
+store=$prefix/lib/slurm-soda
+running=/run/slurm-soda-upgrade # root's, as /run is: which units an upgrade has stopped
+
+say() { echo "$self: $*" >&2; }
+with_systemd() { [ -d /run/systemd/system ]; }
+is_active() { with_systemd && systemctl is-active --quiet "$1"; }
+# Asks the site's policy first, where there is one (/usr/sbin/policy-rc.d).
+unit() {
+    if command -v deb-systemd-invoke >/dev/null; then deb-systemd-invoke "$@"; else systemctl "$@"; fi
+}
+stop_for_upgrade() {
+    for unit; do
+        is_active "$unit" || continue
+        mkdir -p "$running" && : >"$running/$unit"
+        unit stop "$unit"
+    done
+}
+stop_for_good() {
+    with_systemd || return 0
+    for unit; do
+        unit stop "$unit" || true
+        systemctl --quiet disable "$unit" 2>/dev/null || true
+    done
+}
+# What an upgrade stopped; nothing else, so that what nobody has enabled stays off.
+start_again() {
+    with_systemd || return 0
+    systemctl daemon-reload || true
+    for unit; do
+        [ -e "$running/$unit" ] || continue
+        rm -f "$running/$unit"
+        unit start "$unit" || say "$unit does not start: journalctl -u $unit"
+    done
+    rmdir "$running" 2>/dev/null || true
+}
+# Which file that Slurm reads still names ours, or nothing. slurmd drains a node whose Prolog is gone, and cancels the job.
+refuse_while_slurm_uses_it() {
+    [ -z "${SLURM_SODA_FORCE:-}" ] || return 0
+    used=$("$store/packaged/named_by_slurm.sh" "$prefix" "$@") || return 0
+    say "nothing was removed: Slurm still uses $prefix ($used); take that out, run scontrol reconfigure, and then this again"
+    say "or SLURM_SODA_FORCE=1, on a machine that Slurm has left"
+    exit 1
+}
+# What `make install` of the same files has left; the packages have their own.
+take_over() {
+    for unit; do
+        file=/etc/systemd/system/$unit
+        [ -f "$file" ] && [ ! -L "$file" ] && grep -qsF "=$prefix/" "$file" || continue
+        rm -f "$file"
+        say "$file, of make install, has made way for the package's"
+        with_systemd || continue
+        systemctl daemon-reload || true
+        ! systemctl --quiet is-enabled "$unit" 2>/dev/null || systemctl --quiet reenable "$unit" || true
+        ! is_active "$unit" || unit restart "$unit" || say "$unit does not start: journalctl -u $unit"
+    done
+    rm -rf "$store"/environment.?????? "$store"/packages.?????? "$store"/.work.?????? "$store/.lock"
+    for command in sodactl soda-agent; do
+        link=/usr/local/bin/$command
+        [ "$(readlink "$link")" != "$prefix/bin/$command" ] || rm -f "$link"
+    done
+}
