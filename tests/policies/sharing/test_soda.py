@@ -94,6 +94,16 @@ def test_a_guest_for_minutes_of_a_host_for_hours_is_one_who_can_leave_it_at_its_
             assert plan.devices == ({3: (0,)} if joins else {})
 
 
+def test_of_those_that_look_for_a_host_whoever_gains_most_a_second_has_it() -> None:
+    table = Table({("m", "x"): (1.5, 1.5), ("m", "y"): (1.05, 1.05)})
+    jobs = [
+        on(1, 9000.0, 0, preemptible=False, model="m"), job(2, 5000.0, model="x"), job(3, 6000.0, model="y"),
+    ]  # fmt: skip
+    for longer in (jobs, [jobs[0], jobs[1]]):
+        plan = decide(scene(longer, NodeTable.uniform(1, 1), table))
+        assert plan.devices == {longer[-1]["job_id"]: (0,)}
+
+
 def test_a_host_leaves_with_its_guest() -> None:
     jobs = [
         on(1, 90_000.0, 0, preemptible=True),
