@@ -59,8 +59,9 @@ class KnownPairs:
             lacking = ~self._asked[np.ix_(rows, columns)]
             for at in np.flatnonzero(lacking.any(axis=1)).tolist():
                 self._learn(known, int(rows[at]), columns[lacking[at]])
+            fits, xi, error, assumed = self._columns
             both = np.ix_(rows, columns)
-            return PairColumns(*(column[both] for column in self._columns))
+            return PairColumns(fits[both], xi[both], error[both], assumed[both])
 
     def _number(self, kind: JobKind) -> int:
         number = self._numbers.get(kind)
@@ -83,7 +84,10 @@ class KnownPairs:
     def _grow(self, size: int) -> None:
         more = size - len(self._asked)
         self._asked = np.pad(self._asked, (0, more))
-        self._columns = PairColumns(*(np.pad(column, (0, more)) for column in self._columns))
+        fits, xi, error, assumed = self._columns
+        self._columns = PairColumns(
+            np.pad(fits, (0, more)), np.pad(xi, (0, more)), np.pad(error, (0, more)), np.pad(assumed, (0, more))
+        )
 
 
 _OF: dict[int, tuple[ref[KindEstimates], KnownPairs]] = {}
