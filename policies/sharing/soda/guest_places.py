@@ -139,7 +139,7 @@ class GuestPlaces:
                 row = int(waiting[at])
                 share = int(jobs.gpus[row]) / queue.total_gpus
                 guest = describe_guest(self._snapshot, self._interference_view, row, float(waits_s[at]), self._prices_s)
-                candidates.append(self._weigh(row, GuestInQueue(guest, (len(waiting) - at - 1) * share, at * share)))
+                candidates.append(self._weigh(row, GuestInQueue(guest, queue.behind(at) * share, at * share)))
             refusals = 0 if self._join_best_first(candidates) else refusals + len(candidates)
             if refusals >= _MOST_REFUSALS:
                 return

@@ -78,7 +78,7 @@ class PairReview:
             return None
         left_s = expect_remaining_s(snapshot, np.array(hosts))
         first = int(left_s.mean(axis=1).argmin())
-        host = Hosts(left_s[[first]], queue.weight(jobs.gpus[[hosts[first]]]))
+        host = Hosts(left_s[[first]], queue.weight(jobs.gpus[[hosts[first]]], guests_gone=1))
         behind, ahead = queue.around(guest)
         pace, its_delay = 1.0 / (xi * self._view.accumulation_slowdown(guest)), 1.0 - 1.0 / its
         # Cheap, and enough where nothing is revoked: the host delays the guest's turn by its own delay at the most.

@@ -40,11 +40,23 @@ class QueueOutlook:
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
         self.waiting, self._service = waiting, service
         self._found: dict[int, FloatColumn] = {}
+        self._guest_gpus = self._count_guest_gpus()
+        guests = np.flatnonzero((self._guest_gpus > 0) & (placing.verdict == JobVerdict.RUN))
+        self._guest_service: FloatColumn = np.sort(service[guests])
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
 
-    def weight(self, gpus: FloatColumn | float) -> FloatColumn | float:
-        """By how much all jobs together end later for each second that a running job with so many GPUs does: 1 + n g / G."""
-        return 1.0 + gpus * len(self.waiting) / self.total_gpus
+    def weight(self, gpus: FloatColumn, *, guests_gone: int = 0) -> FloatColumn:
+        """By how much all jobs together end later for each second that a running job with so many GPUs does: 1 + n g / G.
+
+        Guests wait for GPUs of their own as well, but ``guests_gone``.
+        """
+        later = len(self.waiting) + len(self._guest_service) - guests_gone
+        return 1.0 + gpus * later / self.total_gpus
+
+    def behind(self, at: int) -> int:
+        """Jobs that come after one of those that wait: others of these, and guests, who want GPUs of their own as well."""
+        row = int(self.waiting[at])
+        return len(self.waiting) - at - 1 + self._guests_after(row)
 
     def waits_s(self) -> FloatColumn:
         """Until each of those that wait has GPUs of its own."""
@@ -56,13 +68,16 @@ class QueueOutlook:
         """
         share = int(self._snapshot.jobs.gpus[row]) / self.total_gpus
         at = self._place(row)
-        return (len(self.waiting) - at) * share, at * share
+        return (len(self.waiting) - at + self._guests_after(row)) * share, at * share
 
     def wait_if_left_s(self, row: int, host_left_s: float) -> float:
         """How long it would wait if it left its hosts, the first of which would end after so long then."""
         at, last = self._place(row), len(self.waiting)
         wait_s = float(self._waits_s(0 if at < last else int(self._snapshot.jobs.gpus[row]))[at])
         return wait_s if at else min(wait_s, host_left_s)
+
+    def _guests_after(self, row: int) -> int:
+        return len(self._guest_service) - int(np.searchsorted(self._guest_service, self._service[row], side="right"))
 
     def _place(self, row: int) -> int:
         return int(np.searchsorted(self._service[self.waiting], self._service[row], side="right"))
@@ -79,7 +94,7 @@ class QueueOutlook:
         running = np.flatnonzero(stays)
         left_s = self._hold_s(running)
         # What a guest shares is free once its host has ended: it makes way, or its place is revoked.
-        own = jobs.gpus[running] - self._guests_on()[running]
+        own = jobs.gpus[running] - self._guest_gpus[running]
         shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
         for at, row in enumerate(running.tolist()):
             if row in shared:
@@ -92,10 +107,15 @@ class QueueOutlook:
             int(self._placing.free_capacity.now.gpus.sum()), left_s, own.tolist(), work_s[:MOST_JOBS], wanted
         )
 
-    def _guests_on(self) -> IntColumn:
+    def _count_guest_gpus(self) -> IntColumn:
         """GPUs on which each job is a guest, by row."""
-        devices = self._snapshot.devices
-        return np.bincount(devices.owner[devices.guest], minlength=len(self._snapshot.jobs)).astype(np.int64)
+        occupancy = self._gpu_occupancy
+        found = np.zeros(len(self._snapshot.jobs), dtype=np.int64)
+        for device, there in enumerate(occupancy.jobs_on):
+            if len(there) > 1:
+                host = occupancy.guest_rules.host(device, there)
+                found[[row for row in there if row != host]] += 1
+        return found
 
     def _hold_s(self, rows: IntColumn) -> FloatColumn:
         """How long jobs keep GPUs: until they end, or, by their ranks, others had better have a turn."""

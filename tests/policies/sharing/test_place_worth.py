@@ -62,8 +62,6 @@ def test_a_trial_is_worth_no_less_than_to_stay_whatever_is_seen_and_costs_a_minu
 def test_what_a_guest_shares_is_free_once_its_host_has_ended() -> None:
     jobs = [on(1, 300.0, 0), on(2, 50.0, 0), on(3, 900.0, 1), job(4, 100.0), job(5, 100.0)]
     snapshot = scene(jobs, NodeTable.uniform(1, 2), Table(else_xi=1.2))
-    guest = np.array([bool(row == 1) for row in snapshot.devices.owner.tolist()])
-    object.__setattr__(snapshot.devices, "guest", guest)
     placing = PlacementPass(snapshot)
     occupancy = GpuOccupancy(snapshot, placing.free_capacity)
     view = InterferenceView(snapshot, occupancy)
@@ -75,4 +73,16 @@ def test_what_a_guest_shares_is_free_once_its_host_has_ended() -> None:
     service[1] = 500.0
     assert queue.around(1) == (0.0, 1.0)
     assert queue.wait_if_left_s(1, 300.0) == 560.0
-    assert queue.weight(2.0) == 3.0
+    assert queue.weight(np.array([2.0]), guests_gone=1) == [3.0]
+    assert queue.weight(np.array([2.0])) == [4.0], "guests want GPUs of their own as well"
+
+
+def test_guests_count_among_those_that_come_after_a_job() -> None:
+    jobs = [on(1, 300.0, 0), on(2, 500.0, 0), job(4, 100.0), job(5, 700.0)]
+    snapshot = scene(jobs, NodeTable.uniform(1, 1), Table(else_xi=1.2))
+    placing = PlacementPass(snapshot)
+    occupancy = GpuOccupancy(snapshot, placing.free_capacity)
+    view = InterferenceView(snapshot, occupancy)
+    service = np.array([300.0, 500.0, 100.0, 700.0])
+    queue = QueueOutlook(snapshot, placing, occupancy, view, waiting=np.array([2, 3]), service=service)
+    assert [queue.behind(at) for at in (0, 1)] == [2, 0]
