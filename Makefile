@@ -112,6 +112,8 @@ ON_NODE := $(filter all agent,$(ROLES))
 SLURM_USER ?= $(eval SLURM_USER := $(or $(shell timeout 20 scontrol show config 2>/dev/null | \
 	sed -n 's/^SlurmUser *= *\([A-Za-z0-9._-]*\).*/\1/p'),slurm))$(SLURM_USER)
 SLURM_GROUP ?= $(eval SLURM_GROUP := $(or $(shell id -gn -- '$(SLURM_USER)' 2>/dev/null),$(SLURM_USER)))$(SLURM_GROUP)
+# For the administrator, on the controller: examples, and what other programs take.
+SHARED := $(wildcard install/monitoring/*) slurm_ext/lua/job_submit.lua
 LUA := soda_hints.lua soda_routes.lua soda_guests.lua soda.lua
 # Prolog and epilog first: they do with parts of any version, older ones end with the status of newer parts.
 NODE_HOOKS := prolog/prolog epilog/epilog $(wildcard prolog/share-* prolog/mps-*) epilog/share-end epilog/mps-stop
@@ -130,7 +132,7 @@ install: | system ## Install on a Slurm machine (as root; ROLE=all|agent|control
 	$(if $(ON_CONTROLLER),install -d -o '$(SLURM_USER)' -g '$(SLURM_GROUP)' -m 755 /var/lib/slurm-soda)
 	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/lib $(LUA:%=slurm_ext/lua/%))
 	$(if $(ON_CONTROLLER),install -d -m 755 $(PREFIX)/share $(PREFIX)/share/slurm-soda)
-	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/share/slurm-soda $(wildcard install/monitoring/*))
+	$(if $(ON_CONTROLLER),install/place.sh 644 $(PREFIX)/share/slurm-soda $(SHARED))
 	$(if $(strip $(HOOKS)),install/place.sh 755 $(PREFIX)/libexec $(HOOKS))
 	$(if $(ON_NODE),[ -e /etc/slurm-soda/sharing.conf ] || install/place.sh 644 /etc/slurm-soda install/sharing.conf)
 	$(if $(ON_NODE),$(ALONE) $(MAKE) -s -C wire install LIBEXECDIR=$(PREFIX)/libexec)
@@ -150,7 +152,7 @@ REVISION ?= 1
 ONLY ?=
 packages: ## Debian packages of each role, wheel and sdist, for this machine's Python and Slurm (PACKAGES_OUT=build/packages): docs/install.md
 	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)}" NODE_HOOKS='$(NODE_HOOKS)' \
-		CONTROLLER_HOOKS='$(CONTROLLER_HOOKS)' LUA='$(LUA:%=slurm_ext/lua/%)' STORE='$(STORE)' REVISION='$(REVISION)' ONLY='$(ONLY)' \
+		CONTROLLER_HOOKS='$(CONTROLLER_HOOKS)' LUA='$(LUA:%=slurm_ext/lua/%)' SHARED='$(SHARED)' STORE='$(STORE)' REVISION='$(REVISION)' ONLY='$(ONLY)' \
 		TOOLS='$(TOOLS)' PIP_FLAGS='$(PIP_FLAGS)' SLURM_CFLAGS='$(SLURM_CFLAGS)' PACKAGES_STORE='$(PACKAGES_STORE)' \
 		PYTHONPATH='$(CURDIR)' $(DEB_PYTHON) -m install.deb.build $(PACKAGES_OUT)
 

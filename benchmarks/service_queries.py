@@ -41,6 +41,18 @@ def lost_between(queries: Sequence[SentQuery], from_s: float, until_s: float) ->
     return sum(bool(query.error) and from_s <= query.planned_s + query.latency_s < until_s for query in queries)
 
 
+def late_after(
+    queries: Sequence[SentQuery], from_s: float, until_s: float, target_ms: float, most: int = 20
+) -> list[tuple[float, float]]:
+    """The first late queries of a time: how long after its beginning each was due, and its latency, seconds."""
+    found = [
+        (round(query.planned_s - from_s, 1), round(query.latency_s, 2))
+        for query in queries
+        if from_s <= query.planned_s + query.latency_s < until_s and 1000 * query.latency_s > target_ms
+    ]
+    return found[:most]
+
+
 def answered_after_s(queries: Sequence[SentQuery], at_s: float, for_s: float) -> float:
     """How long after an instant the last of the queries was answered, or given up, that were due within ``for_s`` of it."""
     sent = [query.planned_s + query.latency_s for query in queries if at_s <= query.planned_s < at_s + for_s]

@@ -32,12 +32,13 @@ class JobCgroup:
         return read_cpu_s(self._cpu)
 
     def memory_mib(self) -> float | None:
-        """Memory in use now without the page cache, which is what Slurm accounts too."""
-        if self.source == "cgroup/v1":
-            used = _field(f"{self._memory}/memory.stat", b"total_rss")
-        else:
-            used = _field(f"{self._memory}/memory.stat", b"anon")
-        return None if used is None else used / _MIB
+        """Memory in use now that the kernel cannot drop: without cached files, which is what Slurm accounts too, but with
+        shared memory (/dev/shm), which counts towards the job's limit.
+        """
+        stat = f"{self._memory}/memory.stat"
+        own, shared = (b"total_rss", b"total_shmem") if self.source == "cgroup/v1" else (b"anon", b"shmem")
+        used = _field(stat, own)
+        return None if used is None else (used + (_field(stat, shared) or 0)) / _MIB
 
 
 def find_node_cgroup(root: str, node: str) -> tuple[str, str]:

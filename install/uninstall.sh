@@ -66,7 +66,7 @@ rm -rf "$store"
 for name in soda_hints.lua soda_routes.lua soda_guests.lua soda.lua soda_spank.so; do
     rm -f "$prefix/lib/$name" "$prefix/lib/.$name".??????
 done
-for name in prometheus.yml slurm-soda.rules.yml slurm-soda-dashboard.json; do
+for name in job_submit.lua prometheus.yml slurm-soda.rules.yml slurm-soda-dashboard.json; do
     rm -f "$prefix/share/slurm-soda/$name" "$prefix/share/slurm-soda/.$name".??????
 done
 for folder in share/slurm-soda include share bin libexec lib lib64; do

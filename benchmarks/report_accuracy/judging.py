@@ -25,8 +25,8 @@ class GpuJudgement:
     """Largest, of the spans that are told,"""
     span_length_off_s: float
     """and of their lengths."""
-    idle_sum_off_s: float
-    """Of all spans of more than 5 s together, for each of them."""
+    idle_off: float
+    """All time in which it was idle, in percentage points of the run."""
     invented: int
     """Spans that are told where the GPU was busy."""
     lost: int
@@ -47,13 +47,13 @@ def _judge(pattern: Pattern, gpu: GpuFigures, began_s: float) -> GpuJudgement:
     pairs = [(one, found) for one in told if (found := _match(one, pattern.idle_spans(0.0))) is not None]
     shortest_s = min((length_s for _, length_s in told), default=0.0) if gpu.idle_spans > len(told) else TOLD_SPAN_S
     long = [span for span in true if span[1] > shortest_s + EDGE_S]
-    sums = gpu.idle_spans_s - sum(length_s for _, length_s in true)
+    idle_s = sum(length_s for _, length_s in pattern.idle_spans(0.0))
     return GpuJudgement(
         util_off=100 * (gpu.util_ratio - pattern.mean_ratio),
         spans_told=len(told),
         span_start_off_s=max((abs(one[0] - found[0]) for one, found in pairs), default=0.0),
         span_length_off_s=max((abs(one[1] - found[1]) for one, found in pairs), default=0.0),
-        idle_sum_off_s=sums / max(len(true), 1),
+        idle_off=100 * (gpu.idle_s - idle_s) / pattern.phases[-1].until_s,
         invented=len(told) - len(pairs),
         lost=sum(not any(_overlap(span, one) > 0 for one in told) for span in long),
         never_used_right=gpu.never_used != pattern.is_used,

@@ -15,7 +15,7 @@ from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.services.record import ServicesRecord
 
 TITLE = "SODA, Figures 12, 13 and 16 to 19: inference services"
-SEEDS = (1,)
+SEEDS = (1, 2, 3, 4, 5)
 """One month, since each takes some six CPU minutes; others draw other months (``--seed``)."""
 PACKED = ("kelp-fifo", "coda")
 """Systems that ABACUS' co-location is added to (Section VI-E)."""

@@ -35,7 +35,7 @@ def _help_of_scenarios() -> str:
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...", type=click.Choice(list(SCENARIOS)))
 @click.option("--times", type=click.IntRange(1, 1000), help="How often, in place of the usual numbers.")
 @click.option("--seed", default=1, show_default=True, help="Of the queries' times, of victims and of moments.")
-@click.option("--target-ms", default=500.0, show_default=True, type=click.FloatRange(150.0), help="Of the service.")
+@click.option("--target-ms", default=1000.0, show_default=True, type=click.FloatRange(150.0), help="Of the service.")
 @click.option("--name", default="service-faults", show_default=True, help="Name of the cluster.")
 @click.option("--keep", is_flag=True, help="Leave the cluster up; the next run with its name takes it.")
 @click.option("--json", "as_json", is_flag=True, help="Print every figure as JSON, without the table.")
@@ -44,7 +44,8 @@ def main(
 ) -> None:
     """Hand-overs, kills, bursts and a dead sodad under an open load, on a real Slurm in containers.
 
-    All of it takes some 35 minutes; each scenario some minutes. What must hold is in the table, with what was found.
+    All of it takes half an hour on a machine that does nothing else, each scenario some minutes. What must hold is in the
+    table, with what was found.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,14 @@ from typing import Any
 from benchmarks.service_faults.served_model import BURST_QPS, HIGH_QPS, LOW_QPS
 from benchmarks.service_faults.service_cluster import READY_WITHIN_S, NodeFault, ServiceCluster
 from benchmarks.service_faults.service_watch import SeenInstance, ServiceSight, least_ready, most_ready
-from benchmarks.service_queries import answered_after_s, in_flight, lost_between, query_figures, recovered_after_s
+from benchmarks.service_queries import (
+    answered_after_s,
+    in_flight,
+    late_after,
+    lost_between,
+    query_figures,
+    recovered_after_s,
+)
 from benchmarks.service_site import SteadyLoad
 from slurm_soda.services.load.load_report import SentQuery
 from slurm_soda.services.percentile import percentile
@@ -72,14 +80,15 @@ class LoadedService:
         """End the load, and add what became of its queries."""
         time.sleep(SETTLE_S)
         queries = self._queries = self.load.end()
-        untils = [*self.events_s[1:], float("inf")]
+        spans = list(zip(self.events_s, [*self.events_s[1:], math.inf], strict=True))
         target_ms = self.plan.target_ms
         return {
             **figures,
             "in_flight": [in_flight(queries, at_s) for at_s in self.events_s],
-            "lost": [lost_between(queries, at_s, until_s) for at_s, until_s in zip(self.events_s, untils, strict=True)],
+            "lost": [lost_between(queries, at_s, until_s) for at_s, until_s in spans],
             "within_target_after_s": recovered_after_s(queries, self.events_s, target_ms),
             "burst_answered_after_s": [answered_after_s(queries, at_s, BURST_S) for at_s in self.events_s],
+            "late": [late_after(queries, at_s, until_s, target_ms) for at_s, until_s in spans],
             **query_figures(queries, target_ms),
         }
 
@@ -217,7 +226,7 @@ def burst(site: ServiceCluster, plan: ScenarioPlan) -> Figures:
     """Ten times the load for ten seconds: sodad starts more instances, and takes them back afterwards."""
     site.scale(1, 4)
     with LoadedService(site, plan, BURST_QPS) as service:
-        least, most, out_s = [], [], []
+        least, most, begun_s, out_s = [], [], [], []
         for turn in range(plan.times):
             service.wait("one instance on cores", _one_on("cpu"))
             time.sleep(SETTLE_S)
@@ -230,12 +239,14 @@ def burst(site: ServiceCluster, plan: ScenarioPlan) -> Figures:
             seen = site.watch.between(at_s, time.monotonic())
             least.append(least_ready(seen))
             most.append(most_ready(seen))
-            out_s.append(next((one.at_s - at_s for one in seen if len(one.ready) > 1), float("inf")))
+            begun_s.append(next((one.at_s - at_s for one in seen if len(one.instances) > 1), math.inf))
+            out_s.append(next((one.at_s - at_s for one in seen if len(one.ready) > 1), math.inf))
             site.say(
                 f"burst {turn + 1} of {plan.times}: up to {most[-1]} instances, the second after {out_s[-1]:.1f} s"
             )
+        figures = {"least_ready": least, "most_ready": most}
         return service.end(
-            {"bursts": plan.times, "least_ready": least, "most_ready": most, "second_ready_after_s": out_s}
+            {"bursts": plan.times, **figures, "second_begins_after_s": begun_s, "second_ready_after_s": out_s}
         )
 
 
@@ -250,9 +261,9 @@ class Scenario:
 
 SCENARIOS: Mapping[str, Scenario] = {
     "load": Scenario(
-        hand_over_by_load, 40, "hand-overs between cores and GPU, as the load crosses the switching point"
+        hand_over_by_load, 20, "hand-overs between cores and GPU, as the load crosses the switching point"
     ),
-    "drains": Scenario(hand_over_by_drains, 60, "hand-overs by `sodactl service drain --all`, two at a time"),
+    "drains": Scenario(hand_over_by_drains, 30, "hand-overs by `sodactl service drain --all`, two at a time"),
     "instances": Scenario(kill_instances, 3, "kills of an instance's batch step, and as many of its server alone"),
     "nodes": Scenario(fail_nodes, 3, "lost nodes, and as many that hang, until Slurm has them down"),
     "burst": Scenario(burst, 3, "ten times the load for ten seconds"),

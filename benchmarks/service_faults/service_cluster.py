@@ -19,17 +19,18 @@ from benchmarks.service_faults.service_watch import SeenInstance, ServiceWatch
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import CONTROLLER, LABEL, ClusterError
 from slurm_soda.demo import cluster_runs
-from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router
+from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, running_router, stop_sodad
 from slurm_soda.slurm_ext.errors import SodaError
 
 NodeFault = Literal["hangs", "lost"]
 NODES, CORES, GPUS = 4, 1, 1
 """A core a node, so that each instance has a node of its own."""
-SLURMD_TIMEOUT_S = 20
-"""Slurm takes a node for down after so long; its default is 300."""
+SLURM_TIMES_S = {"SlurmdTimeout": 20, "MessageTimeout": 10}
+"""Slurm takes a silent node for down after so long (its default is 300), and gives up a message (its default)."""
 READY_WITHIN_S = 300.0
 """Long, for a machine that others use too."""
 _EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "serving"
+_FORGET = f"pkill -KILL -u {OWNER}; rm -rf /var/lib/slurm-soda/soda.db* /var/lib/slurm-soda/sodad.lock {FOLDER}"
 _REVIVE = """
 rm -rf /run/cluster/*.supervised /run/cluster/*.pid
 prepare-cgroup >/dev/null
@@ -56,8 +57,8 @@ class ServiceCluster:
     def prepare(self, target_ms: float) -> None:
         """Slurm's times, the service's files, and sodad; on a cluster that was kept, anew."""
         self._clear()
+        edit = "; ".join(f"s/^{name}=.*/{name}={value}/" for name, value in SLURM_TIMES_S.items())
         for host in self.cluster.spec.hosts:
-            edit = f"s/^SlurmdTimeout=.*/SlurmdTimeout={SLURMD_TIMEOUT_S}/"
             self.cluster.exec("root", ("sed", "-i", edit, "/etc/slurm/slurm.conf"), node=host).check()
         self.cluster.exec("root", ("scontrol", "reconfigure")).check()
         self.cluster.exec(OWNER, ("srun", f"--nodes={NODES}", f"--ntasks={NODES}", "true")).check()
@@ -81,9 +82,8 @@ class ServiceCluster:
         self.cluster.wait_until(
             lambda: not self.cluster.exec("root", ("squeue", "-h")).stdout.strip(), "no job is left", READY_WITHIN_S
         )
-        if self.cluster.alive("sodad"):
-            self.cluster.stop_daemon()
-        self.cluster.exec("root", ("sh", "-c", "rm -rf /var/lib/slurm-soda/soda.db* " + FOLDER)).check()
+        stop_sodad(self.cluster)
+        self.cluster.exec("root", ("sh", "-c", _FORGET)).check()
 
     def start(self) -> None:
         """Submit the arrays, and wait for the first instance."""
@@ -111,7 +111,12 @@ class ServiceCluster:
     def fail_node(self, node: str, fault: NodeFault) -> None:
         """A node that hangs: its kernel answers, no process does. A node that is lost: nothing of it is there any more."""
         container = self._container(node)
-        container.pause() if fault == "hangs" else container.kill()
+        if fault == "hangs":
+            container.pause()
+        else:
+            # Its end closes no connection: a node without power does not either.
+            self.cluster.exec("root", ("ip", "link", "set", "eth0", "down"), node=node).check()
+            container.kill()
 
     def revive_node(self, node: str, fault: NodeFault) -> None:
         """It goes on, or is started again; gives it back to Slurm."""

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slurm_soda.daemon.job_reports.model import GpuFigures, RunFigures
+from slurm_soda.daemon.job_reports.node_figures import WHOLE_RATIO
 from slurm_soda.daemon.job_reports.totals import each_gpu
-from slurm_soda.daemon.readable import format_count, format_duration, format_percent
+from slurm_soda.daemon.readable import format_count, format_duration, format_memory, format_percent
 
 LONG_IDLE_S, LONG_IDLE_RATIO = 60.0, 0.1
 """An idle start or end is told from both on, pauses between from the second."""
 LOW_GPU_RATIO = 0.5
 """GPUs that are used less are worth a word."""
+LEAST_HELD_MIB = 2048.0
+"""Of a GPU's memory: more than a driver keeps for itself (half a GiB on an H100), so that a program holds it."""
 _NODES_NAMED = 2
 
 
-def advise_unused_gpus(run: RunFigures, asked: int) -> str:
-    """GPUs that were never used; nobody knows that of one that was not measured."""
+def advise_unused_gpus(run: RunFigures) -> str:
+    """GPUs that were never used."""
     gpus = list(each_gpu([run]))
     unused = [gpu for gpu in gpus if gpu.never_used]
-    if not unused or len(gpus) < asked:
+    if not unused:
         return ""
     held = format_duration(min(gpu.measured_s for gpu in unused))
     hours = f"{math.fsum(gpu.measured_s for gpu in unused) / 3600:.1f} GPU hours"
@@ -28,6 +32,14 @@ def advise_unused_gpus(run: RunFigures, asked: int) -> str:
         verb = "was" if len(unused) == 1 else "were"
         return (
             f"{_named_unused(run)} {verb} never used in {held}: {_smaller_request(run)} would do ({hours} were held)."
+        )
+    most_mib = max(gpu.memory_peak_mib for gpu in gpus)
+    if most_mib >= LEAST_HELD_MIB:  # it found a GPU, and kernels that are short and rare fall between the readings
+        which = "Its GPU was not" if len(gpus) == 1 else f"None of its {len(gpus)} GPUs was"
+        of = "its memory" if len(gpus) == 1 else "memory of one"
+        return (
+            f"{which} seen in use in {held} ({hours}), although up to {format_memory(most_mib)} of {of} were held: what "
+            "does the program compute on?"
         )
     which = "Its GPU was never" if len(gpus) == 1 else f"None of its {len(gpus)} GPUs was ever"
     return f"{which} used in {held} ({hours}): does the program find a GPU? If it needs none, leave out --gres=gpu."
@@ -48,22 +60,27 @@ def _smaller_request(run: RunFigures) -> str:
 
 def advise_idle_start(run: RunFigures, now_s: float) -> str:
     """A long time before any GPU was used."""
-    first_s = min((gpu.first_use_s for gpu in each_gpu([run]) if gpu.first_use_s is not None), default=None)
-    run_s = (now_s if run.end_s is None else run.end_s) - run.start_s
-    if first_s is None or not _is_long(first_s - run.start_s, run_s):
+    gpus = list(each_gpu([run]))
+    first_s = min((gpu.first_use_s for gpu in gpus if gpu.first_use_s is not None), default=None)
+    if first_s is None:
         return ""
-    idle, part = format_duration(first_s - run.start_s), format_percent((first_s - run.start_s) / run_s)
+    begin_s = max(run.start_s, *(gpu.timeline.start_s for gpu in gpus))  # the node may have had to be switched on
+    idle_s, run_s = first_s - begin_s, (now_s if run.end_s is None else run.end_s) - run.start_s
+    if not _is_long(idle_s, run_s) or not _were_seen_idle(gpus, begin_s, first_s):
+        return ""
+    idle, part = format_duration(idle_s), format_percent(idle_s / run_s)
     return f"No GPU was used in the first {idle} ({part} of the run): get data ready in a job without GPUs before."
 
 
 def advise_idle_end(run: RunFigures) -> str:
     """A long time after the last use of any GPU, if somebody looked until then."""
-    uses = [gpu.last_use_s for gpu in each_gpu([run]) if gpu.last_use_s is not None]
+    gpus = list(each_gpu([run]))
+    uses = [gpu.last_use_s for gpu in gpus if gpu.last_use_s is not None]
     seen_s = max((node.last_s for node in run.nodes if node.last_s is not None), default=None)
     if not uses or seen_s is None or run.end_s is None or run.end_s - seen_s > LONG_IDLE_S:
         return ""
     idle_s, run_s = run.end_s - max(uses), run.end_s - run.start_s
-    if not _is_long(idle_s, run_s):
+    if not _is_long(idle_s, run_s) or not _were_seen_idle(gpus, max(uses), seen_s):
         return ""
     idle, part = format_duration(idle_s), format_percent(idle_s / run_s)
     return (
@@ -73,6 +90,16 @@ def advise_idle_end(run: RunFigures) -> str:
 
 def _is_long(idle_s: float, run_s: float) -> bool:
     return idle_s >= LONG_IDLE_S and idle_s >= LONG_IDLE_RATIO * run_s
+
+
+def _were_seen_idle(gpus: Iterable[GpuFigures], from_s: float, until_s: float) -> bool:
+    """Whether each of them was read, and idle, for all of this time but a tenth: an agent or a driver may have been away."""
+    return all(_seen_idle_s(gpu, from_s, until_s) >= WHOLE_RATIO * (until_s - from_s) for gpu in gpus)
+
+
+def _seen_idle_s(gpu: GpuFigures, from_s: float, until_s: float) -> float:
+    parts = (min(one.start_s + one.length_s, until_s) - max(one.start_s, from_s) for one in gpu.longest_idle)
+    return math.fsum(max(part_s, 0.0) for part_s in parts)
 
 
 def used_gpus_ratio(run: RunFigures) -> float | None:

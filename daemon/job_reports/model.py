@@ -81,7 +81,7 @@ class GpuFigures:
     """When it was first not idle; ``None``: never."""
     last_use_s: float | None
     never_used: bool
-    """Idle in every one of many readings."""
+    """Idle in every one of many readings, over all of the run but a tenth."""
     timeline: GpuTimeline
 
 
@@ -144,7 +144,7 @@ class UseTotals:
     cores_used: float | None
     """Mean, of :attr:`ReportedJob.cpus`."""
     memory_peak_mib: float | None
-    """Largest on one node."""
+    """Largest on one node; Slurm's accounting knows that of the largest task only."""
     memory_asked_mib: float | None
     """On one node."""
 

@@ -21,6 +21,8 @@ Row = TypeVar("Row", JobNodeUsage, JobGpuUseRow)
 NEVER_USED_AFTER_S = 60.0
 """A GPU that was measured for less may still have had its work before it."""
 NEVER_USED_READINGS = 20
+TOLD_WITHIN_S = 120.0
+"""What happened so long ago has reached sodad: agents tell of GPUs once a minute."""
 WHOLE_RATIO = 0.9
 """GPUs of which less of the run was measured are told as measured in part."""
 MAX_MISSING, NODES_NAMED = 10, 3
@@ -62,7 +64,9 @@ def _node_figures(facts: StoredFacts, run: JobRun, node: str, now_s: float) -> N
     job = facts.job
     usage = _newest([row for row in facts.usage if (row.restart, row.node) == (run.restart, node)])
     uses = _newest([row for row in facts.gpu_uses if (row.restart, row.node) == (run.restart, node)])
-    gpus = [] if uses is None else [_gpu_figures(gpu_use_of(gpu), uses.first_s) for gpu in uses.gpus]
+    end_s = _end_s(job, run)
+    told_s = now_s - TOLD_WITHIN_S if end_s is None else end_s
+    gpus = [] if uses is None else [_gpu_figures(gpu_use_of(gpu), uses.first_s, told_s) for gpu in uses.gpus]
     lasted_s = 0.0 if usage is None else usage.last_s - usage.first_s
     return NodeFigures(
         node=node,
@@ -94,8 +98,10 @@ def _newest(rows: Sequence[Row]) -> Row | None:
     return max(rows, key=lambda row: row.last_s, default=None)
 
 
-def _gpu_figures(use: GpuUse, opened_s: float) -> GpuFigures:
-    seen = use.readings >= NEVER_USED_READINGS and use.covered_s >= NEVER_USED_AFTER_S
+def _gpu_figures(use: GpuUse, opened_s: float, told_s: float) -> GpuFigures:
+    """``told_s``: what came before it would be known, if somebody had measured it."""
+    seen = use.readings >= NEVER_USED_READINGS
+    seen = seen and use.covered_s >= max(NEVER_USED_AFTER_S, WHOLE_RATIO * (told_s - opened_s))
     return GpuFigures(
         index=use.index,
         measured_s=use.covered_s,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from slurm_soda.daemon.job_reports.gpu_advice import LOW_GPU_RATIO, used_gpus_ratio
-from slurm_soda.daemon.job_reports.model import JobReport, NodeFigures, ReportedJob, RunFigures
+from slurm_soda.daemon.job_reports.model import JobReport, NodeFigures, RunFigures
+from slurm_soda.daemon.job_reports.node_figures import WHOLE_RATIO
 from slurm_soda.daemon.readable import format_count, format_duration, format_memory, format_percent
+from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 
 BUSY_CORES_RATIO = 0.9
 """From here on cores are what a job waits for."""
@@ -37,10 +39,31 @@ def advise_more_cores(run: RunFigures, best_cores: int | None) -> str:
     return ""
 
 
-def advise_cores(run: RunFigures, best_cores: int | None) -> str:
-    """Cores that were asked for and not used, of a run that is over and was measured on every node."""
-    judged = [node for node in run.nodes if node.cores_used is not None and node.cpus]
-    if not judged or len(judged) < len(run.nodes) or run.end_s is None:
+def _is_judged(report: JobReport) -> bool:
+    """Whether it would need no more another time: it came to its end, and each node was measured until then.
+
+    A job that failed or was cancelled may have been about to load its data.
+    """
+    run = report.runs[-1]
+    return (
+        report.job.state in ("COMPLETED", "TIMEOUT")
+        and bool(run.nodes)
+        and all(_is_whole(run, one) for one in run.nodes)
+    )
+
+
+def _is_whole(run: RunFigures, node: NodeFigures) -> bool:
+    if node.memory_peak_mib is None or node.opened_s is None or node.last_s is None or run.end_s is None:
+        return False
+    watched_s = WHOLE_RATIO * (node.last_s - node.opened_s)
+    return run.end_s - node.last_s <= NODE_SILENT_S and all(gpu.measured_s >= watched_s for gpu in node.gpus)
+
+
+def advise_cores(report: JobReport, best_cores: int | None) -> str:
+    """Cores that were asked for and not used."""
+    nodes = report.runs[-1].nodes
+    judged = [node for node in nodes if node.cores_used is not None and node.cpus]
+    if not judged or len(judged) < len(nodes) or not _is_judged(report):
         return ""
     busiest = max(judged, key=_cores_used)
     used, cpus = _cores_used(busiest), busiest.cpus or 0
@@ -69,17 +92,19 @@ def advise_memory(report: JobReport) -> str:
     if used > TIGHT_MEMORY_RATIO * asked:
         return f"{part}: with little more it would have been ended; ask for more (--mem)."
     needed_mib = math.ceil(used * HEADROOM / _GIB) * _GIB
-    if report.job.end_s is None or needed_mib > LOW_RATIO * asked or asked - needed_mib < LEAST_SPARE_MIB:
+    if not _is_judged(report) or needed_mib > LOW_RATIO * asked or asked - needed_mib < LEAST_SPARE_MIB:
         return ""
     return f"{part}: --mem={needed_mib / _GIB:.0f}G would do."
 
 
-def advise_time_limit(job: ReportedJob, run: RunFigures) -> str:
-    """A limit that keeps backfill from finding the job a place."""
-    limit_s = job.time_limit_s
-    if limit_s is None or limit_s < LEAST_LIMIT_S or run.end_s is None or job.state != "COMPLETED":
+def advise_time_limit(report: JobReport) -> str:
+    """A limit that keeps backfill from finding the job a place.
+
+    Against all runs together: the next job may have to do all of it in one run.
+    """
+    limit_s, ran_s = report.job.time_limit_s, report.used.run_s
+    if limit_s is None or limit_s < LEAST_LIMIT_S or report.job.state != "COMPLETED":
         return ""
-    ran_s = run.end_s - run.start_s
     if ran_s > TIME_LIMIT_RATIO * limit_s:
         return ""
     hours, minutes = divmod(max(math.ceil(ran_s * TIME_HEADROOM / 60), 5), 60)

@@ -13,11 +13,14 @@ _SECONDS_OF_HOUR = 3600.0
 
 
 def use_totals(facts: StoredFacts, job: ReportedJob, runs: Sequence[RunFigures], run_s: float) -> UseTotals:
-    """Slurm's accounting first, where it has a figure too, as ``sodactl history`` does."""
+    """CPU time by Slurm's accounting where it has it, as in ``sodactl history``. Of memory the larger figure: Slurm's is the
+    peak of one task (MaxRSS), and a node may have several.
+    """
     gpus, nodes = list(each_gpu(runs)), [node for run in runs for node in run.nodes]
     measured_s = math.fsum(gpu.measured_s for gpu in gpus)
     counted = job_usage_totals(facts.job, facts.usage)
     fullest = max(gpus, key=lambda gpu: gpu.memory_peak_mib, default=None)
+    peaks = [counted.memory_peak_mib, *(node.memory_peak_mib for node in nodes)]
     powered = [gpu.energy_wh for gpu in gpus if gpu.energy_wh is not None]
     return UseTotals(
         run_s=run_s,
@@ -29,7 +32,7 @@ def use_totals(facts: StoredFacts, job: ReportedJob, runs: Sequence[RunFigures],
         gpu_memory_mib=None if fullest is None else fullest.memory_mib,
         energy_wh=math.fsum(powered) if powered else None,
         cores_used=_cores_used(nodes, counted.cpu_s, counted.cpu_source == "accounting", run_s),
-        memory_peak_mib=counted.memory_peak_mib,
+        memory_peak_mib=max((peak for peak in peaks if peak is not None), default=None),
         memory_asked_mib=None if job.memory_mib is None else job.memory_mib / max(job.nodes, 1),
     )
 

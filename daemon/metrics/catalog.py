@@ -81,7 +81,7 @@ SITE: tuple[Metric, ...] = (
     *_rows("histogram", "partition", job_wait_seconds="How long jobs that started had waited for resources"),
     *_rows("gauge", "outcome", start_forecasts="The newest forecasts of starts: held, earlier or later"),
     *_rows("gauge", "", store_size_bytes="Size of the store with its log, where it is a file"),
-    *_rows("gauge", "state", agents="Nodes by their agent: reporting, silent (60 s), never heard of"),
+    *_rows("gauge", "state", agents="Nodes by agent: reporting, silent (60 s), never heard of; unusable nodes without one"),
     *_rows("counter", "", agent_reports_total="Reports of agents that were taken"),
     *_rows(
         "gauge",

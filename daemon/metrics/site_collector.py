@@ -127,10 +127,15 @@ class SiteCollector(Collector):
         if not self.meter.figures.success_s:
             return
         signs, known, steady_s = self.nodes.signs(), self.meter.figures.cluster.gpus_on, self.clock.elapsed_s()
-        states = Counter({"reporting": 0, "silent": 0, "never": 0})
-        for node in known:
+        states = Counter(dict.fromkeys(("reporting", "silent", "never", "unusable"), 0))
+        for node, gpus in known.items():
             sign = signs.get(node)
-            states["never" if sign is None else "silent" if sign.is_silent(steady_s) else "reporting"] += 1
+            if sign is not None and not sign.is_silent(steady_s):
+                states["reporting"] += 1
+            elif not gpus.usable:  # off, or in repair: nobody expects an agent there
+                states["unusable"] += 1
+            else:
+                states["never" if sign is None else "silent"] += 1
         yield _family("soda_agents", states)
 
     def _services(self) -> Iterator[Metric]:

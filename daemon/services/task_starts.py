@@ -56,7 +56,7 @@ def plan_starts(
     ours.sort(
         key=lambda one: (
             bool(scale.gpu_type and one.job.gpu_type and one.job.gpu_type != scale.gpu_type),
-            _ORDER[one.standing],
+            *_turn(one, now_s, left),
             len(one.tasks) > 1,
             one.job.job_id,
         )
@@ -67,6 +67,17 @@ def plan_starts(
         wanted -= may
         steps += _steps(scale, record, may, now_s=now_s, lease_s=lease_s, left=left)
     return steps
+
+
+def _turn(record: WaitingRecord, now_s: float, left: Collection[int] | None) -> tuple[bool, int]:
+    """Sorts by who starts first. One that cannot be let start yet takes nobody's turn: its node may have been lost."""
+    free = record.standing == "free"
+    return not (free or _may_be_let(record.job, now_s, left)), _ORDER[record.standing]
+
+
+def _may_be_let(job: SlurmJob, now_s: float, left: Collection[int] | None) -> bool:
+    """Whether the end of its wait can be sent."""
+    return _has_left(job, now_s, left) and may_end_wait(job, now_s)
 
 
 def _has_left(job: SlurmJob, now_s: float, left: Collection[int] | None) -> bool:
@@ -86,7 +97,7 @@ def _steps(
     """Of one record, of which so many tasks may start. The lease comes first: a task that is let start leaves the record."""
     job, reason = record.job, scale.reason
     if may == record.count:
-        if record.standing != "free" and _has_left(job, now_s, left) and may_end_wait(job, now_s):
+        if record.standing != "free" and _may_be_let(job, now_s, left):
             yield StartStep(job, None, True, lease_end_change(job, f"starts now: {reason}", scale.id))
         return
     if record.standing != "leased" or not lease_s / 2.0 <= job.eligible_s - now_s <= lease_s + LONGER_S:

@@ -6,12 +6,10 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_soda.containers.cluster import ContainerCluster
-from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.container_commands import ContainerCommandResult
 from slurm_soda.containers.images import find_checkout
 from slurm_soda.demo import accounting, cluster_runs
@@ -35,7 +33,14 @@ from slurm_soda.demo.services_day.day_settings import (
     rates_of,
     service_file,
 )
-from slurm_soda.demo.services_day.owner_commands import OWNER, owner_sodactl, put_file, queued_tasks, running_router
+from slurm_soda.demo.services_day.owner_commands import (
+    OWNER,
+    owner_sodactl,
+    put_file,
+    queued_tasks,
+    running_router,
+    stop_sodad,
+)
 from slurm_soda.demo.sharing_mix.speed_table import GPU_TYPE
 from slurm_soda.services.load.load_report import SentQuery
 from slurm_soda.wire.services.service_profile import ServiceProfile
@@ -136,7 +141,7 @@ def _run_phase(
     cluster: ContainerCluster, phase: DemoPhase, settings: DaySettings, jobs: tuple[DayJob, ...], watch: DemoObserver
 ) -> DayPhaseResult:
     watch.say(f"{phase}: starting sodad, the service and its router")
-    _stop_sodad(cluster)
+    stop_sodad(cluster)
     cluster.start_daemon(daemon_configuration(settings.day_s, places=phase == "placed"))
     cluster.wait_until(lambda: cluster_runs.read_status(cluster).get("last_cycle") is not None, "sodad has run a cycle")
     put_file(cluster, SERVICE_FILE, service_file(cores=phase == "placed"))
@@ -164,13 +169,6 @@ def _run_phase(
     for line in cluster_runs.daemon_problems(cluster_runs.read_status(cluster)):
         watch.say(f"{phase}: {line}")
     return DayPhaseResult(queries, read_service_runs(said, load.began_s, settings.day_s), records, measured)
-
-
-def _stop_sodad(cluster: ContainerCluster) -> None:
-    """A machine that has much to do may need longer for sodad's end than ``stop`` waits."""
-    with suppress(ClusterError):
-        cluster.stop_daemon()
-    cluster.wait_until(lambda: not cluster.alive("sodad"), "sodad has ended")
 
 
 class _Load:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.containers.cluster_spec import ClusterError
 from slurm_soda.containers.container_commands import ContainerCommandResult
 from slurm_soda.demo.cluster_runs import SODACTL
 
@@ -53,3 +54,10 @@ def queued_tasks(cluster: ContainerCluster, arrays: Sequence[int]) -> list[str]:
     said = cluster.exec("root", ("squeue", "-h", "-r", "-o", "%F %T %b"))
     rows = [line.split(None, 1) for line in said.stdout.splitlines() if line.strip()]
     return [row[1] for row in rows if row[0].isdigit() and int(row[0]) in arrays]
+
+
+def stop_sodad(cluster: ContainerCluster) -> None:
+    """End it: a machine that has much to do may need longer for that than ``daemonctl stop`` waits."""
+    with suppress(ClusterError):
+        cluster.stop_daemon()
+    cluster.wait_until(lambda: not cluster.alive("sodad"), "sodad has ended")

@@ -1,9 +1,9 @@
 """Debian packages of every role, our wheel and sdist, and an index by which apt takes the folder for a source of packages.
 
-`make packages` runs it, with what it knows in the environment: NODE_HOOKS, CONTROLLER_HOOKS and LUA (files that it
-installs), STORE, TOOLS and PIP_FLAGS as for install/python.sh, PACKAGES_STORE (where install/packages.sh finds packages that
-are there already), REVISION, SOURCE_DATE_EPOCH, SLURM_CFLAGS, ONLY (some roles). It runs by Debian's own Python, and needs
-nothing but the standard library.
+`make packages` runs it, with what it knows in the environment: NODE_HOOKS, CONTROLLER_HOOKS, LUA and SHARED (files that it
+installs), STORE, TOOLS and PIP_FLAGS as for install/python.sh, PACKAGES_STORE (where install/packages.sh finds packages
+that are there already), REVISION, SOURCE_DATE_EPOCH, SLURM_CFLAGS, ONLY (some roles). It runs by Debian's own Python, and
+needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _build(work: Path, out: Path, environ: Mapping[str, str], wanted: set[str]) 
         role = "spank" if package.role.startswith("spank") else package.role
         paths = sorted(path for path, whose in files.items() if whose == role)
         paths += others.copyright_of(package)
-        words = {"@STORE_REVISION@": build.store_revision, "@SLURM@": slurm or ""}
+        words = {"@STORE_REVISION@": build.store_revision, "@VERSION@": build.version, "@SLURM@": slurm or ""}
         scripts = maintainer_scripts(package, role, words)
         archives.append(make_archive(Contents(package, root, paths, scripts), build, work, out))
         sys.stdout.write(f"{archives[-1]}\n")

@@ -14,7 +14,7 @@ ENVIRONMENT = f"{STORE}/packaged"
 """The virtual environment; ``current`` beside it leads to it, as to those of `make install`."""
 
 ONLY_SIMULATOR = ("matplotlib",)
-"""Of the base requirements: the other commands do without. A test compares it with what they import."""
+"""Of the base requirements: only charts of simulations need it. A test compares it with what other commands import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ PACKAGES = (
     DebianPackage(
         "simulator",
         "schedulers of slurm-soda on a virtual cluster",
-        "sodactl simulate, compare and whatif, with their charts. Needs no Slurm.",
+        "sodactl simulate, compare and whatif with their charts as pictures. Needs no Slurm.",
         depends=(LOGIN, "{python}", "{libraries}"),
     ),
     DebianPackage(

@@ -31,7 +31,7 @@ _COMPLETION = {
     "zsh": "usr/share/zsh/vendor-completions/_sodactl",
     "fish": "usr/share/fish/vendor_completions.d/sodactl.fish",
 }
-_PLUGIN_DROP_IN = f"{PREFIX}/share/plugstack.conf.d/slurm-soda.conf"
+_PLUGIN_DROP_IN = f"{PREFIX}/share/slurm-soda/plugstack.conf.d/slurm-soda.conf"
 _VERSION_PROGRAM = "#include <slurm/slurm.h>\nsoda SLURM_VERSION_NUMBER\n"
 _DOCUMENTS = ("README.md", "docs/*.md", "docs/policies/*.md", "docs/design/*.md")
 
@@ -54,10 +54,10 @@ class OtherFiles:
             ("NODE_HOOKS", "libexec", "agent", 0o755),
             ("CONTROLLER_HOOKS", "libexec", "controller", 0o755),
             ("LUA", "lib", "controller", 0o644),
+            ("SHARED", "share/slurm-soda", "controller", 0o644),
         ):
             for source in self.environ[variable].split():
                 self._copy(files, self.top / source, f"{PREFIX}/{folder}/{Path(source).name}", role, mode)
-        self._copy(files, self.top / "slurm_ext/lua/job_submit.lua", f"{PREFIX}/share/job_submit.lua", "controller")
         for source in sorted((self.top / "install" / "monitoring").iterdir()):
             self._copy(files, source, f"{PREFIX}/share/slurm-soda/{source.name}", "controller")
         for script in ("named_by_slurm.sh", "in_force.sh"):

@@ -28,7 +28,8 @@ _SCRIPT = """\
 #!/{environment}/bin/python
 import sys
 from {module} import {function}
-sys.exit({function}())
+if __name__ == "__main__":
+    sys.exit({function}())
 """
 _PYTHON = """\
 #!/bin/sh

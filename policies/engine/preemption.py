@@ -11,7 +11,7 @@ from slurm_soda.policies.engine.allocations import PreemptibleAllocations
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.kept_nodes import KeptNodes
-from slurm_soda.policies.engine.placement import FreeNodes
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass, RefusedShapes
 from slurm_soda.policies.engine.victims import VictimSearch
 from slurm_soda.policies.pipeline.actions import PreemptJob
@@ -211,9 +211,10 @@ class PreemptivePass:
 
     def _preempt_for(self, shape: RequestShape, rank: int) -> JobPlacement | None:
         found = self._search.find(shape, rank)
-        if found is None:
-            return None
-        pieces, victims = found
+        return None if found is None else self._make_way(*found)
+
+    def _make_way(self, pieces: list[NodeAllocation], victims: list[int]) -> JobPlacement:
+        """Preempt who was found for these places."""
         for victim in victims:
             self._placing.verdict[victim] = JobVerdict.PREEMPT
             self._search.leave(victim)

@@ -129,8 +129,8 @@ class PreemptionCostLearner:
     """The largest of these."""
     _ranked: list[float] = field(default_factory=list)
     """Those of all owners, the largest first; empty until somebody asks after something was learned."""
-    _known: dict[OwnersKind, KnownCosts] = field(default_factory=dict)
-    """What was answered since something was learned last."""
+    _known: dict[tuple[str, str], dict[str, KnownCosts]] = field(default_factory=dict)
+    """What was answered since something was learned of a kind, by model and family, then by owner."""
 
     def learn(self, traits: SubmissionTraits, cost: PreemptionCost) -> None:
         """Learn from one preemption of a job.
@@ -151,19 +151,19 @@ class PreemptionCostLearner:
         self.observed += 1
         if len(self._seen) > MAX_GROUPS:
             self._forget(next(iter(self._seen)))
-        self._known.clear()
+        self._known.pop(kind[1:], None)
         self._ranked = []
 
     def known(self, kind: OwnersKind) -> KnownCosts:
-        """What is known of an owner's kind; O(owners) once after something was learned."""
-        found = self._known.get(kind)
+        """What is known of an owner's kind; O(owners) once after something was learned of the kind."""
+        of_kind = self._known.setdefault(kind[1:], {})
+        found = of_kind.get(kind.owner)
         if found is None:
             by_owner = self._summaries.get(kind[1:], {})
             others = [one for owner, one in by_owner.items() if owner != kind.owner and kind.model]
-            found = self._known[kind] = KnownCosts(
-                by_owner.get(kind.owner, NOTHING), _over_owners(others), self._bound_s(kind.owner, others)
-            )
-        return found
+            own = by_owner.get(kind.owner, NOTHING)
+            found = of_kind[kind.owner] = KnownCosts(own, _over_owners(others), _bound_of_kind_s(others))
+        return found if found.others.preemptions else found._replace(most_s=self._bound_s(kind.owner))
 
     def costs(
         self, kinds: Sequence[OwnersKind], of_row: IntColumn, since_saved_s: FloatColumn, since_start_s: FloatColumn
@@ -188,10 +188,8 @@ class PreemptionCostLearner:
         mixed = np.where(own_part > 0, np.where(others_part > 0, theirs + share * (mine - theirs), mine), theirs)
         return LearnedCosts(mixed, weight, np.array([*(one.most_s for one in known), 0.0])[of_row])
 
-    def _bound_s(self, owner: str, of_kind: Sequence[CostSummary]) -> float:
-        if len(of_kind) >= MIN_OWNERS:
-            ranked = sorted((one.most_s for one in of_kind), reverse=True)
-            return ranked[_find_place(len(ranked))]
+    def _bound_s(self, owner: str) -> float:
+        """B where too few others have shown what preempting jobs of the kind costs."""
         self._ranked = self._ranked or sorted(self._dearest.values(), reverse=True)
         others = len(self._ranked) - (owner in self._dearest)
         if others < MIN_OWNERS:
@@ -202,6 +200,7 @@ class PreemptionCostLearner:
 
     def _forget(self, kind: OwnersKind) -> None:
         del self._seen[kind]
+        self._known.pop(kind[1:], None)
         del self._summaries[kind[1:]][kind.owner]
         if not self._summaries[kind[1:]]:
             del self._summaries[kind[1:]]
@@ -216,6 +215,13 @@ class PreemptionCostLearner:
 def _find_place(others: int) -> int:
     """Of so many values, the largest first, the place of B."""
     return max(math.ceil(DEAR_PART * others), DEAR_OWNERS) - 1
+
+
+def _bound_of_kind_s(others: Sequence[CostSummary]) -> float:
+    """B by other owners' jobs of the kind; 0 of too few."""
+    if len(others) < MIN_OWNERS:
+        return 0.0
+    return sorted((one.most_s for one in others), reverse=True)[_find_place(len(others))]
 
 
 def _over_owners(others: Sequence[CostSummary]) -> CostSummary:

@@ -72,12 +72,17 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
     """Whether its tasks go before others, by device: the site lets them there, others wait there, and what is ready does
-    not answer the load.
+    not answer the load, or a task on cores gives a GPU back to those that wait for one. Slurm's backfill plans whole nodes
+    for jobs that wait, so that behind them a task without a near end would not start on cores that nobody needs.
     """
     short = not target.preferred and _is_short(state, state.load_qps)
-    may = [state.settings.may_go_first(state.service.partitions(device)) for device in Device]
-    on = [short and may[device] and changes.starts[device] > 0 and places.queue(state, device) > 0 for device in Device]
-    return on[0], on[1]
+    may = [
+        state.settings.may_go_first(state.service.partitions(device)) and changes.starts[device] > 0
+        for device in Device
+    ]
+    gives_back = target.gpu < state.usable(Device.GPU) and places.queue(state, Device.GPU) > 0
+    on_cpu = may[Device.CPU] and (gives_back or (short and places.queue(state, Device.CPU) > 0))
+    return on_cpu, may[Device.GPU] and short and places.queue(state, Device.GPU) > 0
 
 
 def _is_short(state: ServiceState, load_qps: float) -> bool:

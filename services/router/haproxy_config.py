@@ -113,6 +113,11 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
         "    option abortonclose",
         "    option dontlognull",
         "    option redispatch 1",
+        # A node that loses its power or its cable closes nothing: the kernel notices within 5 s, and the query is retried.
+        "    option srvtcpka",
+        "    srvtcpka-idle 2s",
+        "    srvtcpka-intvl 1s",
+        "    srvtcpka-cnt 3",
         "    retries 3",
         "    retry-on conn-failure empty-response response-timeout",
         f"    timeout connect {connect_ms}ms",

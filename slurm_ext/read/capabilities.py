@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
@@ -19,6 +20,11 @@ _NO_OPTION = re.compile(
     r"|(plugin|serializer|data_parser)[^\n]*(fail|not|unable)|unable[^\n]*(plugin|json)"
 )
 _SACCT_PROBE = ("sacct", "--helpformat")
+_WITHOUT_JSON = (
+    "jobs on several nodes and requests are read from scontrol's text; one whose name or command looks like another field is"
+    " left as it is; no guests on shared GPUs"
+)
+_WITHOUT_RESTARTS = "runs are counted in the order in which they were submitted"
 _REMEDY = "install Slurm's client commands"
 
 
@@ -89,23 +95,8 @@ class CommandCapabilities:
 
     def every(self) -> Iterator[Capability]:
         """All of them, for people. Those of a command that does not answer are left out."""
-        for name, found, otherwise, needed in (
-            (
-                "jobs as JSON (scontrol --json)",
-                lambda: self.json_jobs,
-                "jobs on several nodes and requests are read from scontrol's text; one whose name or command looks like"
-                " another field is left as it is; no guests on shared GPUs",
-                True,
-            ),
-            (
-                "restarts in accounting (sacct Restarts)",
-                lambda: "Restarts" in self.sacct_fields,
-                "runs are counted in the order in which they were submitted",
-                False,
-            ),
-        ):
-            try:
-                present = found()
-            except SlurmCommandError:
-                continue
-            yield Capability(name, present, otherwise, needed)
+        with suppress(SlurmCommandError):
+            yield Capability("jobs as JSON (scontrol --json)", self.json_jobs, _WITHOUT_JSON, sharing_needs_it=True)
+        with suppress(SlurmCommandError):
+            known = "Restarts" in self.sacct_fields
+            yield Capability("restarts in accounting (sacct Restarts)", known, _WITHOUT_RESTARTS)

@@ -58,14 +58,13 @@ def _series(version: str) -> tuple[int, ...]:
 def check_capabilities(probe: CommandProbe, *, shares: bool) -> Iterator[CheckResult]:
     """What this Slurm's commands do not tell, and what is done instead; ``shares``: some partition shares GPUs."""
     known = list(CommandCapabilities(probe.runner, timeout_s=CHECK_TIMEOUT_S).every())
+    if known and all(one.present for one in known):
+        yield CheckResult("Slurm tells", "ok", ", ".join(one.name for one in known))
     for one in known:
-        if one.present:
-            yield CheckResult("Slurm tells", "ok", one.name)
-        elif shares and one.sharing_needs_it:
-            yield CheckResult(
-                "Slurm tells", "fail", f"not: {one.name}", "take `[sharing] partitions` back: guests need it"
-            )
-        else:
+        if not one.present and shares and one.sharing_needs_it:
+            remedy = "leave `partitions` of [sharing] empty: guests on shared GPUs need it"
+            yield CheckResult("Slurm tells", "fail", f"not: {one.name}", remedy)
+        elif not one.present:
             yield CheckResult("Slurm tells", "warn", f"not: {one.name}; {one.otherwise}")
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slurm_soda.daemon.job_reports.model import GpuFigures, JobLine, JobLines, JobReport, NodeFigures, RunFigures
+from slurm_soda.daemon.job_reports.model import (
+    GpuFigures,
+    IdleTime,
+    JobLine,
+    JobLines,
+    JobReport,
+    NodeFigures,
+    RunFigures,
+)
 from slurm_soda.daemon.readable import format_count, format_duration, format_instant, format_memory, format_percent
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column
@@ -158,12 +166,16 @@ def _node_rows(node: NodeFigures) -> Iterator[Sequence[str]]:
 
 
 def _pauses(nodes: Sequence[NodeFigures]) -> Iterator[tuple[float, str]]:
-    """Of GPUs that were used: those of the others are one pause."""
+    """Length and words of each; GPUs that paused together are told together, those that were never used are left out."""
+    paused: dict[tuple[str, int, int], list[tuple[int, IdleTime]]] = {}
     for node in nodes:
         for gpu in node.gpus:
             for span in () if gpu.never_used else gpu.longest_idle:
-                where = f"GPU {gpu.index} of {node.node}"
-                yield span.length_s, f"{where}: {format_duration(span.length_s)} from {format_instant(span.start_s)}"
+                paused.setdefault((node.node, round(span.start_s), round(span.length_s)), []).append((gpu.index, span))
+    for (name, _, _), spans in paused.items():
+        gpus, span = ", ".join(str(index) for index, _ in spans), spans[0][1]
+        where = f"GPU {gpus} of {name}"
+        yield span.length_s, f"{where}: {format_duration(span.length_s)} from {format_instant(span.start_s)}"
 
 
 def _print_nodes(nodes: Sequence[NodeFigures]) -> None:

@@ -81,7 +81,9 @@ def write_charts(content: ReportContent, folder: Path) -> None:
     try:
         from slurm_soda.simulator.report.charts.png_charts import save_png_charts  # noqa: PLC0415 - matplotlib takes a second
     except ImportError as error:
-        raise SimulatorError(f"charts need matplotlib: {error}; reinstall slurm-soda with its dependencies") from error
+        raise SimulatorError(
+            f"charts need matplotlib: {error}; apt-get install slurm-soda-simulator, or pip install 'slurm-soda[simulator]'"
+        ) from error
     save_png_charts(content, folder)
 
 

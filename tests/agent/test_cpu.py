@@ -41,7 +41,7 @@ class Kernel:
     def job(self, job_id: int) -> Path:
         return (self._top / "uid_1000" if self._v1 else self._top) / f"job_{job_id}"
 
-    def work(self, job_id: int, cpu_s: float, rss_mib: float = 100.0) -> None:
+    def work(self, job_id: int, cpu_s: float, rss_mib: float = 100.0, shared_mib: float = 0.0) -> None:
         """A job (made if need be) uses CPU seconds and now holds memory."""
         job = self.job(job_id)
         job.mkdir(parents=True, exist_ok=True)
@@ -52,9 +52,12 @@ class Kernel:
             memory.mkdir(parents=True, exist_ok=True)
             (memory / "memory.stat").write_text(
                 f"cache 999999999\nrss 0\ntotal_cache 9\ntotal_rss {int(rss_mib * MIB)}\n"
+                f"total_shmem {int(shared_mib * MIB)}\n"
             )
         else:
-            (job / "memory.stat").write_text(f"anon {int(rss_mib * MIB)}\nfile 999999999\nanon_thp 0\n")
+            (job / "memory.stat").write_text(
+                f"anon {int(rss_mib * MIB)}\nfile 999999999\nshmem {int(shared_mib * MIB)}\n"
+            )
 
     def end(self, job_id: int) -> None:
         shutil.rmtree(self.job(job_id))
@@ -228,3 +231,11 @@ def test_a_job_id_of_thousands_of_digits_in_a_task_s_environment_is_no_job(tmp_p
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def test_shared_memory_counts(kernel: Kernel) -> None:
+    """/dev/shm, through which data loaders hand over batches: the kernel ends the job by it too, and cannot drop it."""
+    reader, run = CpuReader(str(kernel.root)), run_of(7)
+    kernel.work(7, 1.5, rss_mib=300.0, shared_mib=500.0)
+    reader.read([run], 2.0)
+    assert used(run).memory_peak_mib == 800.0

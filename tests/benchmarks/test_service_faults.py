@@ -91,6 +91,7 @@ BURST = {
     "burst_answered_after_s": [11.0, 15.0],
     "least_ready": [1, 1],
     "most_ready": [4, 3],
+    "second_begins_after_s": [3.0, 4.0],
     "second_ready_after_s": [6.0, 7.0],
 }
 

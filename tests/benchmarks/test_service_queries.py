@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.service_queries import answered_after_s, in_flight, lost_between, recovered_after_s
+from benchmarks.service_queries import answered_after_s, in_flight, late_after, lost_between, recovered_after_s
 from slurm_soda.services.load.load_report import SentQuery
 
 TARGET_MS = 500.0
@@ -31,6 +31,9 @@ def test_queries_around_an_instant_are_counted_by_when_they_were_due_and_when_th
     assert [in_flight(queries, at_s) for at_s in (0.5, 1.0, 2.55, 3.0, 5.0)] == [0, 1, 3, 1, 0]
     assert lost_between(queries, 2.0, 5.0) == 0
     assert lost_between(queries, 5.0, 6.0) == 1
+    assert late_after(queries, 2.0, 5.0, TARGET_MS) == [(-1.0, 2.0)]
+    assert late_after(queries, 2.0, 9.0, TARGET_MS) == [(-1.0, 2.0), (0.0, 3.0)]
+    assert late_after(queries, 2.0, 9.0, TARGET_MS, most=1) == [(-1.0, 2.0)]
     assert answered_after_s(queries, 1.0, 1.2) == 4.0
     assert answered_after_s(queries, 1.0, 1.0) == 2.0
     assert answered_after_s(queries, 9.0, 1.0) == 0.0

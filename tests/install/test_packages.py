@@ -135,7 +135,7 @@ def test_control_files_are_whole(package: DebianPackage) -> None:
 @pytest.mark.parametrize("package", [*PACKAGES, spank_package("24.11")], ids=lambda package: package.role)
 def test_maintainer_scripts_are_sound(package: DebianPackage, tmp_path: Path) -> None:
     role = package.role.partition("-")[0]
-    scripts = maintainer_scripts(package, role, {"@STORE_REVISION@": "0004", "@SLURM@": "24.11"})
+    scripts = maintainer_scripts(package, role, {"@STORE_REVISION@": "0004", "@VERSION@": "2", "@SLURM@": "24.11"})
     assert set(scripts) <= set(SCRIPTS)
     for name, text in scripts.items():
         assert "@" not in re.sub(r"#.*|\"\$@\"", "", text), name
@@ -208,6 +208,7 @@ def test_make_names_the_files_that_make_install_installs() -> None:
     shown = subprocess.run(["make", "-n", "-C", TOP, "packages"], capture_output=True, text=True, check=True).stdout
     for variable, names in (("NODE_HOOKS", ("prolog/prolog", "epilog/mps-stop", "prolog/share-walls")),
                             ("CONTROLLER_HOOKS", ("epilog/epilogctld", "daemon/soda-release-lifts")),
+                            ("SHARED", ("slurm_ext/lua/job_submit.lua", "install/monitoring/prometheus.yml")),
                             ("LUA", ("slurm_ext/lua/soda.lua", "slurm_ext/lua/soda_guests.lua"))):  # fmt: skip
         listed = re.search(rf"{variable}='([^']*)'", shown)
         assert listed is not None

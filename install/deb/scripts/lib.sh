@@ -31,8 +31,30 @@ stop_for_good() {
         systemctl --quiet disable "$unit" 2>/dev/null || true
     done
 }
+# Before the files of any package change, whichever dpkg takes first: daemons stop, which import some modules late, and the sodad
+# that is installed, while it is whole, makes its store ready for the version to come. $1: newest revision of the store that
+# this one knows; $2: the version to come.
+prepare_for_another() {
+    stop_for_upgrade sodad-expiry.timer sodad.service soda-agent.service
+    state=/var/lib/slurm-soda
+    [ -x $prefix/bin/sodad ] && [ -e $state/sodad.lock ] || return 0
+    mkdir -p "$running"
+    case $(cat "$running/store" 2>/dev/null) in
+    "ready $2") return 0 ;;
+    "refused $2") say "not before the store is ready, as said above"; exit 1 ;;
+    esac
+    # As whoever owns the store: root is not led anywhere by what is in his directory.
+    owner=$(stat -c %U $state)
+    runuser -u "$owner" -- $prefix/bin/sodad --prepare-for "$1" || {
+        echo "refused $2" >"$running/store"
+        say "the store was not made ready for $2, and nothing was changed"
+        exit 1
+    }
+    echo "ready $2" >"$running/store"
+}
 # What an upgrade stopped; nothing else, so that what nobody has enabled stays off.
 start_again() {
+    rm -f "$running/store"
     with_systemd || return 0
     systemctl daemon-reload || true
     for unit; do
@@ -42,6 +64,7 @@ start_again() {
     done
     rmdir "$running" 2>/dev/null || true
 }
+start_all_again() { start_again sodad.service sodad-expiry.timer soda-agent.service; }
 # Which file that Slurm reads still names ours, or nothing. slurmd drains a node whose Prolog is gone, and cancels the job.
 refuse_while_slurm_uses_it() {
     [ -z "${SLURM_SODA_FORCE:-}" ] || return 0

@@ -31,6 +31,7 @@ MOST_WAITS = 16
 """Jobs of one decision for which a packed place is looked for; others start where they can."""
 _MOST_MOVES = 4
 """Running jobs of one decision that move to fewer nodes."""
+_PlacesAndVictims = tuple[list[NodeAllocation], list[int]]
 
 
 def find_demand(snapshot: ClusterSnapshot) -> Demand | None:
@@ -99,11 +100,11 @@ class SpreadPass(PreemptivePass):
             free = free_capacity.find(shape)
             claim = self._preempt_for(packed, rank) if free is None else None
             if claim is None:
-                pieces = free.pieces if free is not None else self._find_by_preemption(shape, rank)
-                if pieces is None:
+                found = (free.pieces, []) if free is not None else self._search.find(shape, rank)
+                if found is None:
                     refusals.add(shape)
                     return False
-                claim = self._weigh(row, rank, (shape, packed), free, len(pieces) - fewest)
+                claim = self._weigh(row, rank, packed, found, free)
                 if claim is None:
                     return True  # it waits for fewer nodes
         if len(claim.pieces) <= fewest:
@@ -113,36 +114,30 @@ class SpreadPass(PreemptivePass):
         self._note_waiter(row, claim)
         return True
 
-    def _find_by_preemption(self, shape: RequestShape, rank: int) -> list[NodeAllocation] | None:
-        found = self._search.find(shape, rank)
-        return None if found is None else found[0]
-
     def _weigh(
-        self, row: int, rank: int, shapes: tuple[RequestShape, RequestShape], free: JobPlacement | None, extra: int
+        self, row: int, rank: int, packed: RequestShape, spread: _PlacesAndVictims, free: JobPlacement | None
     ) -> JobPlacement | None:
         """The cheapest of: more nodes than needed, the fewest ones from which others are preempted, or none for now.
 
         Args:
             row: the job.
             rank: its own.
-            shapes: its request, and the same bound to the fewest nodes.
-            free: places on more nodes that are free; ``None``: others must be preempted for these.
-            extra: how many nodes more.
+            packed: its request, bound to the fewest nodes.
+            spread: places on more nodes, and who must leave these.
+            free: the same places if they are free; ``None``: they are not.
         """
-        shape, packed = shapes
         place = None
         if self._asked < MOST_WAITS:
             self._asked += 1
             place = self._costs.find_packed(packed)
-        start = self._costs.start_spread(row, extra, place)
+        start = self._costs.start_spread(row, len(spread[0]) - packed.most_nodes, place)
         wait = math.inf if place is None else self._costs.wait_packed(row, place)
         if free is not None and start > 0:
             found = self._search.find(packed, rank)
-            price = math.inf if found is None else math.fsum(map(self._price, found[1]))
-            if price < min(start, wait):
-                return self._preempt_for(packed, rank)
+            if found is not None and math.fsum(map(self._price, found[1])) < min(start, wait):
+                return self._make_way(*found)
         if place is None or start <= wait:
-            return free or self._preempt_for(shape, rank)
+            return free or self._make_way(*spread)
         self._keep(place)
         return None
 

@@ -68,9 +68,10 @@ def test_the_figures_of_a_whole_run() -> None:
     assert found.sharing is None
 
 
-def test_accounting_comes_first_as_in_history() -> None:
+def test_accounting_knows_cpu_time_and_of_memory_that_of_one_task() -> None:
     used = report(job=job(cpu_s=7200.0, memory_peak_mib=1000.0)).used
-    assert (used.cores_used, used.memory_peak_mib) == (2.0, 1000.0)
+    assert (used.cores_used, used.memory_peak_mib) == (2.0, 40_960)
+    assert report(job=job(memory_peak_mib=50_000.0)).used.memory_peak_mib == 50_000
 
 
 def test_waits_by_their_reasons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
@@ -95,6 +96,29 @@ def test_who_sends_slowly_is_dropped(serve: Serve, sent: bytes) -> None:
         connection.sendall(sent)
         assert connection.recv(1) == b""
     assert site.get().status_code == 200
+
+
+def test_a_scrape_that_hangs_holds_up_nobody(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, asked, go_on = serve(), threading.Event(), threading.Event()
+    site.metered.meter.figures = FIGURES
+
+    def hang(_: object) -> dict[str, object]:
+        asked.set()
+        go_on.wait(30)
+        return {}
+
+    monkeypatch.setattr(type(site.metered.nodes), "signs", hang)
+    scrape = threading.Thread(target=site.get, args=("/metrics/nodes",))
+    scrape.start()
+    try:
+        assert asked.wait(10)
+        alive = f"http://127.0.0.1:{site.server.port}/v1/alive"
+        assert httpx.get(alive, trust_env=False, verify=False, timeout=5).status_code == 200
+        site.metered.report(NodeReport("n1", "a", 1, 1.0))
+        site.metered.nodes.keep({"n1"})  # as a cycle does
+    finally:
+        go_on.set()
+        scrape.join()
 
 
 def test_who_reads_slowly_is_dropped(serve: Serve) -> None:

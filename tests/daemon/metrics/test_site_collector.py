@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.metrics.catalog import BY_NAME, NODES, SITE
+from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, GpuCounts
 from slurm_soda.daemon.metrics.cycle_meter import CycleFigures
 from slurm_soda.daemon.metrics.node_board import NodeBoard
 from slurm_soda.daemon.services.known_service import ServiceKey, ServiceStatus
@@ -60,6 +61,21 @@ def test_nothing_names_a_job_or_a_user() -> None:
     assert {label for metric in (*SITE, *NODES) for label in metric.labels}.isdisjoint(
         {"job", "job_id", "user", "owner", "account", "service", "name"}
     )
+
+
+def test_agents_are_missed_where_jobs_can_start_alone(metered: Metered) -> None:
+    nodes = {f"n{number}": GpuCounts(4, usable=number > 2) for number in range(1, 7)}
+    metered.meter.figures = CycleFigures(last_s=1.0, success_s=1.0, cluster=ClusterFigures(gpus_on=nodes))
+    clock = metered.clock
+    assert isinstance(clock, FakeClock)
+    for node in ("n2", "n4"):
+        metered.report(NodeReport(node, "a", 1, 1.0))
+    clock.at_s += 61.0
+    for node in ("n1", "n3"):
+        metered.report(NodeReport(node, "a", 1, 1.0))
+    shown = metered.shown()
+    states = {state: shown["soda_agents", f"state={state}"] for state in ("reporting", "silent", "never", "unusable")}
+    assert states == {"reporting": 2, "silent": 1, "never": 2, "unusable": 1}
 
 
 def test_a_restarted_sodad_knows_silent_agents(store: Store, slurm: FakeSlurm, daemon: Start) -> None:

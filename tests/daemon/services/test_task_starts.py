@@ -107,6 +107,15 @@ def test_a_requeued_task_starts_when_its_former_run_has_left() -> None:
     assert sent(plan(long_ago, 1, left=())) == [(9, "", "now")]
 
 
+@pytest.mark.parametrize("begin_s", [END_S, NOW_S + 100])
+def test_another_task_starts_in_place_of_one_whose_former_run_may_still_be_there(begin_s: float) -> None:
+    """Such as one whose node was lost: nobody knows when it has left, and its service may need an instance now."""
+    jobs = [task(7, "1-3", END_S), task(9, "0", begin_s, submit_s=NOW_S - 21, restarts=1)]
+    lease = [] if begin_s == END_S else [(9, "", LEASE)]
+    assert sent(plan(jobs, 1, left=())) == [(7, "1", "now"), *lease]
+    assert (9, "", "now") in sent(plan(jobs, 4, left=(9,)))
+
+
 def test_a_lease_that_somebody_else_ended_is_the_owners_and_one_that_sodad_ended_is_not() -> None:
     history = TaskHistory()
     leased, begun = task(7, "0-1", END_S), task(7, "0-1", NOW_S)

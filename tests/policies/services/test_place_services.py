@@ -68,6 +68,17 @@ def test_without_room_on_cores_a_gpu_serves() -> None:
     assert scaled(decided(world(table(BOTH, 32.0), nodes=nodes))) == {"CPU": 1, "GPU": 0}
 
 
+def test_those_that_run_on_cores_use_their_reserve_before_a_gpu_serves() -> None:
+    """Two answer 80 queries a second, of which 64 are counted on: between that and 72 they wait for free cores."""
+    nodes, two = NodeTable.uniform(1, 4, cpus=11), instances(Device.CPU, 2)
+    jobs = [running(at, (0, 0), cpus=4, alloc=[(0, 0, 4)]) for at in (1001, 1002)]
+    for load_qps, counts in ((64.0, (2, 0)), (72.0, (3, 0)), (73.0, (2, 1))):
+        plan = decided(world(table(BOTH, load_qps, two), jobs, nodes))
+        assert scaled(plan) == {"CPU": counts[0], "GPU": counts[1]}, load_qps
+    plan = decided(world(table(BOTH, 72.0, two), jobs, NodeTable.uniform(1, 4, cpus=12)))
+    assert scaled(plan) == {"CPU": 3, "GPU": 0}, "as soon as there are some"
+
+
 def test_memory_bandwidth_counts_where_it_is_known() -> None:
     service = replace(BOTH, cpu=replace(CPU, bandwidth_gb_s=10.0))
     for free, cores in (([5.0, 5.0, 5.0, 5.0], 0), ([5.0, 25.0, 5.0, 5.0], 2), ([np.nan] * 4, 2)):
@@ -211,6 +222,17 @@ def test_no_one_gives_way_where_it_is_not_due() -> None:
     assert (scaled(expected), first(expected), given_way(expected)) == ({"GPU": 2}, {"GPU": True}, []), "only expected"
     leaving = [{**job, "state": JobState.COMPLETING} if job["job_id"] == 2 else job for job in busy()]
     assert given_way(decided(world(table(ON_GPU, 100.0), leaving))) == [], "a GPU becomes free"
+
+
+def test_a_task_on_cores_goes_first_where_it_gives_a_gpu_back_to_those_that_wait() -> None:
+    low = {"low_since_s": -1e4}
+    on_gpu = table(BOTH, 10.0, instances(Device.GPU, 1), **low)
+    plan = decided(world(on_gpu, busy()))
+    assert (scaled(plan), first(plan), given_way(plan)) == ({"CPU": 1, "GPU": 1}, {"CPU": True, "GPU": False}, [])
+    nobody_waits = decided(world(on_gpu, busy()[:4]))
+    assert (scaled(nobody_waits), first(nobody_waits)) == ({"CPU": 1, "GPU": 1}, {"CPU": False, "GPU": False})
+    not_named = table(BOTH, 10.0, instances(Device.GPU, 1), settings=ServiceSettings(), **low)
+    assert first(decided(world(not_named, busy()))) == {"CPU": False, "GPU": False}
 
 
 def test_without_the_sites_word_no_service_goes_first_and_no_one_gives_way() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ from slurm_soda.services.router.listen_address import ListenAddress
 from slurm_soda.services.router.router import Router
 from tests.services.router.conftest import SERVICE, Site, wait_until
 from tests.services.router.load import Load, ask
+
+_ESTABLISHED, _KEEPALIVE = "01", "02"
+"""State and timer in ``/proc/net/tcp``."""
 
 
 def test_queries_go_to_all_that_are_ready(site: Site) -> None:
@@ -66,6 +70,33 @@ def test_a_killed_instance_loses_at_most_what_it_had(site: Site) -> None:
         wait_until(lambda: load.by["2"] > before + 100, "the other one answers")
     lost = sum(count for status, count in load.results.items() if status != 200)
     assert lost <= had
+
+
+def test_the_kernel_asks_whether_a_node_is_there_that_owes_an_answer(site: Site) -> None:
+    """A node that loses its power says nothing: without that, what it had would wait for the time of an answer, 30 s."""
+    held = site.backends.add(1, hold=True)
+    site.start()
+    site.wait_serving(1)
+    thread = threading.Thread(target=lambda: ask(site.endpoint))
+    thread.start()
+    wait_until(lambda: held.in_flight == 1, "in flight")
+    try:
+        wait_until(lambda: _keepalive_s(held.port) is not None, "a keep-alive timer", 5.0)
+        asked_s = _keepalive_s(held.port)
+        assert asked_s is None or asked_s <= 5.0
+    finally:
+        held.hold = False
+        thread.join(20)
+
+
+def _keepalive_s(port: int) -> float | None:
+    """When the kernel asks next whether the other side of a connection to this port is there; None: it does not."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        timer, _, ticks = words[5].partition(":")
+        if words[2].endswith(f":{port:04X}") and words[3] == _ESTABLISHED and timer == _KEEPALIVE:
+            return int(ticks, 16) / os.sysconf("SC_CLK_TCK")
+    return None
 
 
 def test_an_instance_on_a_node_that_hangs_is_left(site: Site) -> None:

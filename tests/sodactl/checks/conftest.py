@@ -55,6 +55,8 @@ SLURM_USER_ID = 64030 if os.geteuid() == 0 else os.geteuid()
 CONFIG = ("scontrol", "show", "config")
 NODES = ("scontrol", "-o", "show", "nodes")
 HELP = ("sbatch", "--help")
+JSON_PROBE = ("scontrol", "--json", "show", "hostnames", "soda")
+SACCT_PROBE = ("sacct", "--helpformat")
 
 
 @pytest.fixture
@@ -76,6 +78,8 @@ def recorded(soda: Bench, tmp_path: Path, public: Path) -> RecordedSlurm:
     (tmp_path / "job_submit.lua").write_text(GOOD_LUA)
     slurm.say("scontrol", "ping", stdout="Slurmctld(primary) at ctl is UP\n")
     slurm.say("scontrol", "--version", stdout="slurm-wlm 24.11.5\n")
+    slurm.say(*JSON_PROBE, stdout='{"hostnames": ["soda"]}')
+    slurm.say(*SACCT_PROBE, stdout="JobIDRaw       Restarts       State\n")
     slurm.say(*CONFIG, stdout=(REPLIES / "config-24.11.txt").read_text().replace("/etc/slurm/", f"{tmp_path}/"))
     for file in tmp_path.glob("soda.db*"):
         if os.geteuid() == 0:

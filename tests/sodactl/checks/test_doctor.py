@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sodactl.checks.conftest import CONFIG, RecordedSlurm, finding
+from tests.sodactl.checks.conftest import CONFIG, JSON_PROBE, SACCT_PROBE, RecordedSlurm, finding
 from tests.sodactl.conftest import Bench
 
 
@@ -18,7 +18,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         (f["check"], f["state"], f["found"]) for f in document["findings"] if f["state"] not in ("ok", "skip")
     ] == []
     assert [f["check"] for f in document["findings"]] == [
-        "slurmctld", "Slurm versions", "scheduler", "reservations", "priority", "site factor", "prolog flags",
+        "slurmctld", "Slurm versions", "Slurm tells", "scheduler", "reservations", "priority", "site factor", "prolog flags",
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
         "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "limits", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
@@ -26,7 +26,7 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "30 ok, 1 skip" in out
+    assert "31 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,24 @@ def test_a_machine_without_slurm(soda: Bench) -> None:
     assert finding(result, "slurmctld") == (
         "fail", "No such file or directory", "start slurmctld, or run this where Slurm's commands work")  # fmt: skip
     assert finding(result, "sbatch flags")[0] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("22.05.8", "ok"), ("23.02.1", "warn"), ("20.11.9", "fail"), ("26.11.0", "fail")]
+)
+def test_a_release_outside_of_those_that_are_tested_fails(
+    soda: Bench, recorded: RecordedSlurm, version: str, state: str
+) -> None:
+    recorded.change(CONFIG, "SLURM_VERSION           = 24.11.5", f"SLURM_VERSION           = {version}")
+    recorded.say("scontrol", "--version", stdout=f"slurm-wlm {version}\n")
+    found, _, remedy = finding(soda("doctor", "--json", status=1 if state == "fail" else 0), "Slurm versions")
+    assert (found, bool(remedy)) == (state, state != "ok")
+
+
+def test_what_an_old_slurm_does_not_tell(soda: Bench, recorded: RecordedSlurm) -> None:
+    recorded.say(*JSON_PROBE, status=1, stderr="scontrol: unrecognized option '--json'\n")
+    recorded.change(SACCT_PROBE, "Restarts", "Reserved")
+    told = [f for f in soda("doctor", "--json").document["findings"] if f["check"] == "Slurm tells"]
+    assert [f["state"] for f in told] == ["warn", "warn"]
+    assert "are read from scontrol's text" in told[0]["found"]
+    assert "in the order in which they were submitted" in told[1]["found"]
