@@ -19,6 +19,25 @@ def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float], t
     In whole windows of :data:`WINDOW_S`: 0 if p99 of the first one is within the target already. A query that was in flight
     at an event is one of those after it.
     """
+    return [(max(late) + 1) * WINDOW_S if late else 0.0 for late in _late_windows(queries, events_s, target_ms)]
+
+
+def back_after_s(queries: Sequence[SentQuery], events_s: Sequence[float], target_ms: float) -> list[float]:
+    """After each event, the time from which p99 was within the target for three windows; later ones do not count.
+
+    What a busy machine does minutes after an event is not of the event.
+    """
+    found = []
+    for late in _late_windows(queries, events_s, target_ms):
+        first = 0
+        while late & {first, first + 1, first + 2}:
+            first += 1
+        found.append(first * WINDOW_S)
+    return found
+
+
+def _late_windows(queries: Sequence[SentQuery], events_s: Sequence[float], target_ms: float) -> list[set[int]]:
+    """Of each event, the numbers of the windows after it whose p99 is beyond the target."""
     found = []
     for at_s, next_s in zip(events_s, [*events_s[1:], math.inf], strict=True):
         windows: dict[int, list[float]] = {}
@@ -26,8 +45,7 @@ def recovered_after_s(queries: Sequence[SentQuery], events_s: Sequence[float], t
             if at_s <= query.planned_s + query.latency_s < next_s:
                 latency_ms = math.inf if query.error else 1000 * query.latency_s
                 windows.setdefault(int(max(0.0, query.planned_s - at_s) / WINDOW_S), []).append(latency_ms)
-        late = [at for at, here in windows.items() if percentile(here, 0.99) > target_ms]
-        found.append((max(late) + 1) * WINDOW_S if late else 0.0)
+        found.append({at for at, here in windows.items() if percentile(here, 0.99) > target_ms})
     return found
 
 

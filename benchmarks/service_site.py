@@ -190,21 +190,24 @@ class SteadyLoad:
         self._rate = context.Value("d", qps)
         self._ends = context.Event()
         self._receiver, sender = context.Pipe(duplex=False)
-        self.began_s = time.monotonic()
+        began = context.Value("d", 0.0)
         self._process = context.Process(
             target=_send,
             args=(url, self._rate, self._ends, sender),
-            kwargs={"seed": seed, "timeout_s": timeout_s},
+            kwargs={"seed": seed, "timeout_s": timeout_s, "began": began},
             daemon=True,
         )
         self._process.start()
+        while not began.value:  # on a busy machine a process may take seconds to begin
+            time.sleep(0.01)
+        self.began_s: float = began.value
 
     def change(self, qps: float) -> None:
         """Another rate from now on."""
         self._rate.value = qps
 
     def now_s(self) -> float:
-        """Seconds since it began, about as :attr:`SentQuery.planned_s` counts."""
+        """Seconds since it began, as :attr:`SentQuery.planned_s` counts."""
         return time.monotonic() - self.began_s
 
     def end(self) -> Sequence[SentQuery]:
@@ -215,11 +218,11 @@ class SteadyLoad:
         return queries
 
 
-def _send(url: str, rate: Any, ends: Event, to: Connection, *, seed: int | None, timeout_s: float) -> None:
+def _send(url: str, rate: Any, ends: Event, to: Connection, *, seed: int | None, timeout_s: float, began: Any) -> None:
     draws = random.Random(seed)
 
     def times() -> Iterator[float]:
-        at_s = 0.0
+        began.value, at_s = time.monotonic(), 0.0
         while not ends.is_set():
             yield at_s
             at_s += 1.0 / rate.value if seed is None else draws.expovariate(rate.value)

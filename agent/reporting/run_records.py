@@ -63,7 +63,7 @@ class NodeRun:
         """What it did with each GPU, where it is time to tell."""
         if self.usage is None or self.opened is None:
             return None
-        due = self.over or abs(self.usage.gpu_last_s - self.gpu_use_last_s) >= GPU_USE_EVERY_S
+        due = self.over or self.usage.gpu_use_last_s - self.gpu_use_last_s >= GPU_USE_EVERY_S
         return self.usage.gpu_record(self.opened) if due else None
 
 

@@ -48,6 +48,11 @@ class RunUsage:
         """CPU seconds so far."""
         return self.cpu_gone_s + sum(self.counters.values())
 
+    @property
+    def gpu_use_last_s(self) -> float:
+        """Up to when each GPU is told. A node's clock may be set back: this does not, as sodad takes what is newer only."""
+        return self.first_s + max((sums.at_s for sums in self.gpus.values()), default=0.0)
+
     def add_gpus(self, now_s: float, util_ratio: float, memory_mib: float, longest_gap_s: float) -> None:
         """Take one reading of all GPUs of the run: their mean utilisation and summed memory.
 
@@ -122,9 +127,8 @@ class RunUsage:
         """Each GPU as the controller wants it; ``None`` while none was read."""
         if not self.gpus:
             return None
-        last_s = max(sums.read_s for sums in self.gpus.values())
         uses = tuple(self.gpus[index].record(index) for index in sorted(self.gpus))
-        return RunGpuUse(opened.job_id, opened.restart, opened.node, self.first_s, round(last_s, 3), uses)
+        return RunGpuUse(opened.job_id, opened.restart, opened.node, self.first_s, round(self.gpu_use_last_s, 3), uses)
 
     def to_line(self) -> bytes:
         """One JSON line for the spool."""

@@ -14,6 +14,7 @@ from benchmarks.service_faults.service_cluster import READY_WITHIN_S, NodeFault,
 from benchmarks.service_faults.service_watch import SeenInstance, ServiceSight, least_ready, most_ready
 from benchmarks.service_queries import (
     answered_after_s,
+    back_after_s,
     in_flight,
     late_after,
     lost_between,
@@ -86,6 +87,7 @@ class LoadedService:
             **figures,
             "in_flight": [in_flight(queries, at_s) for at_s in self.events_s],
             "lost": [lost_between(queries, at_s, until_s) for at_s, until_s in spans],
+            "back_after_s": back_after_s(queries, self.events_s, target_ms),
             "within_target_after_s": recovered_after_s(queries, self.events_s, target_ms),
             "burst_answered_after_s": [answered_after_s(queries, at_s, BURST_S) for at_s in self.events_s],
             "late": [late_after(queries, at_s, until_s, target_ms) for at_s, until_s in spans],

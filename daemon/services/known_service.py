@@ -36,7 +36,7 @@ class KnownService:
     rival_s: float = float("-inf")
     """When both reported last, by the steady clock."""
     recent_qps: float | None = None
-    """Load by the reports of the last minute; ``None``: this daemon has had none."""
+    """Load by the reports of the last minute; NaN: this daemon has had none."""
 
     @property
     def limits(self) -> ReplicaLimits:
@@ -45,7 +45,7 @@ class KnownService:
 
     @property
     def load_qps(self) -> float:
-        """Load that a decision counts with, in queries per second."""
+        """Load that a decision counts with, in queries per second; NaN: not known."""
         return self.report.load_qps if self.recent_qps is None else self.recent_qps
 
 

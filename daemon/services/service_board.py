@@ -175,11 +175,14 @@ class ServiceBoard:
             self.loads.saved(minutes)
 
     def recall(self, services: Collection[KnownService]) -> None:
-        """What the store has of services that nobody has reported to this daemon yet."""
+        """What the store has of services that nobody has reported to this daemon yet; their load of now is not known.
+
+        The store's may be of before a burst: by that, instances would leave that the burst needs.
+        """
         with self._lock:
             self._stored = {one.key: one for one in services}
             for one in services:
-                self._known.setdefault(one.key, one)
+                self._known.setdefault(one.key, replace(one, recent_qps=math.nan))
 
     def forget(self, kept: Collection[ServiceKey], at: Instant) -> list[ServiceKey]:
         """Forget services that have no tasks (not in ``kept``) and that nobody has reported for long; gives them."""
@@ -260,5 +263,7 @@ def _worth_a_cycle(decided_on: tuple[object, float] | None, service: KnownServic
     if decided_on is None:
         return True
     states, load_qps = decided_on
+    if math.isnan(load_qps):
+        return True
     rise = service.load_qps - load_qps
     return states != _states(service.report) or rise > max(_RISE_RATIO * load_qps, 3.0 * math.sqrt(load_qps), 1.0)

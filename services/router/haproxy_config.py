@@ -74,6 +74,11 @@ class HaproxySettings:
         """How long a query waits for an instance that takes it: ten targets, between 5 s and a minute."""
         return min(60.0, max(5.0, 10 * self.target_ms / 1000))
 
+    @property
+    def check_limit_s(self) -> float:
+        """How long the answer to a check may take: five targets, between 2 and 10 s."""
+        return min(10.0, max(2.0, 5 * self.target_ms / 1000))
+
 
 def slots_for(service: ServiceFile) -> int:
     """Servers that are enough for a hand-over of all instances, with some that are leaving or have failed."""
@@ -92,7 +97,7 @@ def write_config(settings: HaproxySettings, addresses: Sequence[str]) -> str:
     answer_ms, queue_ms = round(1000 * settings.answer_limit_s), round(1000 * settings.queue_limit_s)
     wait_ms = round(1000 * settings.wait_limit_s)
     connect_ms = round(min(3000.0, max(500.0, settings.target_ms)))
-    check_ms = round(min(10_000.0, max(2000.0, 5 * settings.target_ms)))
+    check_ms = round(1000 * settings.check_limit_s)
     lines = [
         "global",
         f"    maxconn {settings.connections}",

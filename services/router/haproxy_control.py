@@ -25,6 +25,8 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 SILENT_S = 15.0
 """An HAProxy whose socket gives no answer for so long is started anew, such as when somebody removed the socket."""
+FIRST_CHECK_S = 1.0
+"""So long after it got its server an instance is checked for the first time, with some to spare."""
 STATE_EVERY_S = 2.0
 """So often the health of the servers is read, for a process that has to be started."""
 
@@ -48,6 +50,8 @@ class HaproxyControl:
         )
         self._process = HaproxyProcess(program, settings, log.add)
         self._slots = ServerSlots(settings.slots)
+        self._given_s: dict[tuple[str, str], float] = {}
+        """When instances got their servers, by name and endpoint."""
         self._state, self._state_s = "", 0.0
         self._silent_since_s: float | None = None
         self._begin_s = 0.0
@@ -132,6 +136,14 @@ class HaproxyControl:
         """What HAProxy says of an instance's server."""
         return stats.servers.get(self._slots.server(stem), ServerStats("MAINT"))
 
+    def is_new(self, stem: str, now_s: float) -> bool:
+        """Whether an instance has had its server for so short a time that its first check may not be over.
+
+        Until then HAProxy shows what the last check of the instance found that had the server before.
+        """
+        given_s = max((at_s for (name, _), at_s in self._given_s.items() if name == stem), default=now_s)
+        return now_s - given_s < self._settings.check_limit_s + FIRST_CHECK_S
+
     def apply(self, wanted: Mapping[str, WantedServer], stats: HaproxyStats) -> None:
         """Make the servers as wanted; with a reload if they are more than there are slots."""
         if len(wanted) > self._slots.count and time.monotonic() >= self._grow_s:
@@ -145,6 +157,9 @@ class HaproxyControl:
             except HaproxyError as error:
                 self._say(f"{error}; it is told again")
                 return
+        now_s = time.monotonic()
+        given = [(stem, server.endpoint) for stem, server in wanted.items()]
+        self._given_s = {one: self._given_s.get(one, now_s) for one in given}
 
     def let_wait(self, stats: HaproxyStats, *, comes: bool) -> None:
         """Let queries that find no instance wait, or answer them at once."""

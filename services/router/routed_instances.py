@@ -32,6 +32,8 @@ class RoutedInstance:
     asked_to_drain: bool
     """By a file beside its own."""
     server: ServerStats
+    new: bool = False
+    """HAProxy may not have checked it yet: what its server shows may be of an instance before it."""
 
     @property
     def may_serve(self) -> bool:
@@ -80,7 +82,7 @@ class RoutedInstance:
             return ("draining" if drained else "ready"), self.instance.reason
         if self.instance.state != "ready" or self.server.serves:
             return self.instance.state, self.instance.reason
-        if not self.server.check or self.server.answers_checks:
+        if self.new or not self.server.check or self.server.answers_checks:
             return "starting", "the router has not checked it yet"
         return "failed", f"it says that it is ready, and the router's check says {self.server.check}"
 
@@ -96,6 +98,7 @@ def look_at(
             silent=heartbeats.silent(stem, now_s),
             asked_to_drain=stem in content.drains,
             server=haproxy.server(stem, stats),
+            new=haproxy.is_new(stem, now_s),
         )
         for stem, instance in sorted(content.instances.items())
     )

@@ -19,12 +19,12 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.waiting.bounded import decide_bounded
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S, mark_overdue
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.bench.synthetic_cluster import busy_cluster, idle_cluster
+from slurm_soda.sodactl.bench.synthetic_cluster import busy_cluster, fragmented_cluster, idle_cluster
 from slurm_soda.sodactl.bench.synthetic_sharing import DEFAULT_JOB_KINDS, shared_cluster
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY
 
 CLUSTER_MAKERS: Mapping[str, Callable[[int, int, int], ClusterSnapshot]] = {
-    "busy": busy_cluster, "idle": idle_cluster, "shared": shared_cluster
+    "busy": busy_cluster, "fragmented": fragmented_cluster, "idle": idle_cluster, "shared": shared_cluster
 }  # fmt: skip
 
 
@@ -44,8 +44,8 @@ def bench() -> None:
     default="busy",
     show_default=True,
     type=click.Choice(sorted(CLUSTER_MAKERS)),
-    help="busy: nodes full, most jobs wait; idle: all jobs wait before empty nodes; shared: busy, and jobs may "
-    "share GPUs.",
+    help="busy: nodes full, most jobs wait; fragmented: some GPUs are free on most nodes, and it is known how much slower "
+    "jobs are on more nodes than they need; idle: all jobs wait before empty nodes; shared: busy, and jobs may share GPUs.",
 )
 @click.option(
     "--kinds",

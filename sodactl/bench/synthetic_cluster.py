@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from slurm_soda.policies.snapshot import (
@@ -13,6 +15,7 @@ from slurm_soda.policies.snapshot import (
     JobTable,
     NodeTable,
 )
+from slurm_soda.policies.spreading.slowdowns import EXTRA_NODES, SpreadSlowdowns
 
 NOW_S = 1_700_000_000.0
 GPUS_PER_NODE = 8
@@ -22,6 +25,7 @@ GPU_SIZES = (1, 2, 4, 8, 16)
 GPU_SHARES = (0.5, 0.15, 0.15, 0.15, 0.05)
 """Half the jobs take one GPU, as in the traces that Tiresias was measured with."""
 CPUS_PER_GPU = (2, 4, 6, 8, 12)
+SPREAD_KINDS = 300
 
 
 def busy_cluster(jobs: int, nodes: int, seed: int) -> ClusterSnapshot:
@@ -38,6 +42,26 @@ def busy_cluster(jobs: int, nodes: int, seed: int) -> ClusterSnapshot:
     running[: len(held)] = True
     table = _table(rng, gpus, cpus, running, [node for pieces in held for node in pieces])
     return ClusterSnapshot(now_s=NOW_S, jobs=table, nodes=_nodes(table, nodes))
+
+
+def fragmented_cluster(jobs: int, nodes: int, seed: int) -> ClusterSnapshot:
+    """A busy cluster that a quarter of its running jobs have left, for jobs that may be split in any way, of 300 kinds: some
+    are no slower on more nodes than they need, others take twice as long.
+    """
+    rng = np.random.default_rng(seed)
+    gpus = rng.choice(GPU_SIZES, size=jobs, p=GPU_SHARES).astype(np.int64)
+    cpus = gpus * rng.choice(CPUS_PER_GPU, size=jobs)
+    held = _fill(gpus, nodes)
+    stays = rng.random(len(held)) < 0.75
+    running = np.zeros(jobs, dtype=np.bool_)
+    running[: len(held)] = stays
+    alloc_node = [node for pieces, stay in zip(held, stays.tolist(), strict=True) if stay for node in pieces]
+    table = _table(rng, gpus, cpus, running, alloc_node)
+    snapshot = ClusterSnapshot(now_s=NOW_S, jobs=table, nodes=_nodes(table, nodes))
+    slowdown = np.repeat(rng.choice((1.0, 1.0, 1.05, 1.3, 2.0), size=(SPREAD_KINDS, 1)), EXTRA_NODES, axis=1)
+    kind = np.where(gpus > 1, rng.integers(0, SPREAD_KINDS, jobs), -1)
+    loose = table.with_columns(nodes=np.ones(jobs, dtype=np.int64), gpus_per_node=np.zeros(jobs, dtype=np.int64))
+    return replace(snapshot, jobs=loose, spread=SpreadSlowdowns(slowdown, slowdown + 0.02, kind, binding=True))
 
 
 def idle_cluster(jobs: int, nodes: int, seed: int) -> ClusterSnapshot:

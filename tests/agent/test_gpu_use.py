@@ -22,6 +22,7 @@ from slurm_soda.wire.gpu_use import (
     IdleSpan,
     timeline_ratios,
 )
+from slurm_soda.wire.records import JobOpened
 from slurm_soda.wire.spool import MAX_FILE_BYTES
 
 GAP_S = 6.0
@@ -158,3 +159,15 @@ def test_the_largest_run_fits_into_its_file_in_the_spool() -> None:
         usage.add_each_gpu(1.7e9 + 2.345678 * place, dict.fromkeys(range(2 * MAX_GPU_USES), reading), GAP_S)
     assert len(usage.gpus) == MAX_GPU_USES
     assert len(usage.to_line()) < 0.75 * MAX_FILE_BYTES
+
+
+def test_what_is_told_after_a_clock_was_set_back_is_newer_than_what_was_told_before() -> None:
+    """sodad keeps the newest sums of a run: else it would take none for as long as the clock went back."""
+    usage, opened = RunUsage(first_s=1000.0, last_s=1000.0), JobOpened(7, 0, "n1", 1000, "a", "gpu", 1000.0, (0,), 4)
+    told = []
+    for now_s in (5000.0, 5002.0, 1402.0, 1404.0):
+        usage.add_each_gpu(now_s, {0: GpuReading(0.5, 900.0)}, GAP_S)
+        record = usage.gpu_record(opened)
+        assert record is not None
+        told.append(record.last_s)
+    assert told == [5000.0, 5002.0, 5002.0, 5004.0]

@@ -83,7 +83,7 @@ KILLS = {
     "kinds": ["step", "server"],
     "lost": [0, 4],
     "in_flight": [3, 2],
-    "within_target_after_s": [0.0, 30.0],
+    "back_after_s": [0.0, 30.0],
     "ready_again_after_s": [9.0, 3.5],
 }
 BURST = {
@@ -104,7 +104,7 @@ BURST = {
         ("sodad", SODAD, {"requeues": 5}),
         ("sodad", SODAD, {"open_actions": 1}),
         ("instances", KILLS, {"lost": [0, 5]}),
-        ("nodes", KILLS | {"down_after_s": [25.0, 26.0]}, {"within_target_after_s": [35.0, 0.0]}),
+        ("nodes", KILLS | {"down_after_s": [25.0, 26.0]}, {"back_after_s": [35.0, 0.0]}),
         ("burst", BURST, {"burst_answered_after_s": [11.0, 15.1]}),
         ("burst", BURST, {"least_ready": [1, 0]}),
         ("burst", BURST, {"most_ready": [4, 1]}),

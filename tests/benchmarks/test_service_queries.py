@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.service_queries import answered_after_s, in_flight, late_after, lost_between, recovered_after_s
+from benchmarks.service_queries import (
+    answered_after_s,
+    back_after_s,
+    in_flight,
+    late_after,
+    lost_between,
+    recovered_after_s,
+)
 from slurm_soda.services.load.load_report import SentQuery
 
 TARGET_MS = 500.0
@@ -14,6 +21,12 @@ def test_recovery_ends_with_the_last_late_window_before_the_next_event() -> None
     assert recovered_after_s(queries, [20.0], TARGET_MS) == [25.0]
     assert recovered_after_s(queries, [45.0], TARGET_MS) == [0.0]
     assert recovered_after_s(queries, [10.0, 40.0], 1000.0) == [0.0, 0.0]
+
+
+def test_p99_is_back_where_it_holds_for_a_while_whatever_comes_later() -> None:
+    queries = [SentQuery(at / 10, 0.0, 0.9 if 100 <= at < 120 or 400 <= at < 402 else 0.01) for at in range(600)]
+    assert back_after_s(queries, [10.0, 38.0], TARGET_MS) == [5.0, 5.0]
+    assert back_after_s(queries, [13.0], TARGET_MS) == [0.0]
 
 
 def test_a_query_in_flight_at_an_event_is_one_of_those_after_it() -> None:

@@ -123,6 +123,17 @@ def test_it_learns_only_where_there_is_something_to_learn() -> None:
     assert not costs_differ(nobody)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [3, 6])
+def test_where_kinds_differ_jobs_end_earlier_than_with_one_number(seed: int) -> None:
+    """As in docs/policies/soda.md."""
+    scenario = generated("like-pollux", seed, 400, max_preemptions=10, passing_limit_s=86_400.0)
+    workload = UnevenCosts(10.0, 300.0, 3600.0).drawn(scenario.workload, seed)
+    uneven = replace(scenario, workload=workload)
+    learned, uniform = (run(replace(uneven, learns_costs=learns), 300.0) for learns in (True, False))
+    assert (learned.end_s - workload.submit_s).mean() < 0.97 * (uniform.end_s - workload.submit_s).mean()
+
+
 def test_the_same_run_is_the_same() -> None:
     scenario = generated("like-pollux", 3)
     scenario = replace(scenario, workload=UnevenCosts(10.0, 60.0, 1800.0).drawn(scenario.workload, 3))

@@ -78,9 +78,9 @@ class Box:
     def install(self, archives: Archives, *roles: str) -> str:
         """By apt, from a folder; what it said. Without any role all of them."""
         chosen = [name for name in archives if name.endswith(".deb") and (not roles or role_of(name) in roles)]
-        self.said("rm -rf /tmp/debs && mkdir /tmp/debs")
-        self.put({name: (archives[name], 0o644) for name in chosen}, "/tmp/debs")
-        done = self.run(f"{APT} install --allow-downgrades {' '.join(f'/tmp/debs/{name}' for name in chosen)} 2>&1")
+        self.said("rm -rf /var/tmp/debs && mkdir /var/tmp/debs")
+        self.put({name: (archives[name], 0o644) for name in chosen}, "/var/tmp/debs")
+        done = self.run(f"{APT} install --allow-downgrades {' '.join(f'/var/tmp/debs/{name}' for name in chosen)} 2>&1")
         assert done.status == 0, done.stdout[-3000:]
         return done.stdout
 

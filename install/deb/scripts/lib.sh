@@ -13,9 +13,14 @@ running=/run/slurm-soda-upgrade # root's, as /run is: which units an upgrade has
 say() { echo "$self: $*" >&2; }
 with_systemd() { [ -d /run/systemd/system ]; }
 is_active() { with_systemd && systemctl is-active --quiet "$1"; }
-# Asks the site's policy first, where there is one (/usr/sbin/policy-rc.d).
-unit() {
-    if command -v deb-systemd-invoke >/dev/null; then deb-systemd-invoke "$@"; else systemctl "$@"; fi
+# As the site's policy has it, where there is one. Not by deb-systemd-invoke: it starts no unit that runs without being enabled.
+unit() { # start|stop|restart UNIT
+    if [ -x /usr/sbin/policy-rc.d ]; then
+        status=0
+        /usr/sbin/policy-rc.d "${2%.*}" "$1" >/dev/null 2>&1 || status=$?
+        [ "$status" != 101 ] || return 0
+    fi
+    systemctl "$@"
 }
 stop_for_upgrade() {
     for unit; do
@@ -55,6 +60,7 @@ prepare_for_another() {
 # What an upgrade stopped; nothing else, so that what nobody has enabled stays off.
 start_again() {
     rm -f "$running/store"
+    rmdir "$running" 2>/dev/null || true
     with_systemd || return 0
     systemctl daemon-reload || true
     for unit; do

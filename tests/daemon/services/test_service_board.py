@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.clock import Instant
+from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services import service_load
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S, ServiceBoard
+from slurm_soda.daemon.services.service_table import build_service_table
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.services import add_minutes, minutes_of
 from slurm_soda.wire.services.router_report import ReportedInstance
@@ -149,3 +152,19 @@ def test_a_rise_wakes_sodad_once_it_counts() -> None:
     for second in range(120):
         board.take("alice", report(load_qps=100.0 if second < 60 else 160.0), at(second))
     assert woken == [100.0, 160.0]
+
+
+def test_the_load_of_a_service_from_the_store_is_not_known_until_its_router_reports(board: ServiceBoard) -> None:
+    """It may be of before a burst, or of before a take-over: by it, instances would leave that are needed."""
+    successor, woken = ServiceBoard(), list[float]()
+    successor.recall(board.known())
+    (recalled,) = successor.known()
+    assert math.isnan(recalled.load_qps)
+    table = build_service_table(
+        [recalled], {}, steady_s=1.0, settings=ServicesSettings(), low_since_s={}, forecast_qps={}, draining=()
+    )
+    assert math.isnan(table.load_qps[0])
+    successor.answer({}, successor.known())
+    successor.wake = lambda: woken.append(successor.known()[0].load_qps)
+    successor.take("alice", report(load_qps=10.0, instances=[(7, "cpu", "ready")]), at(1))
+    assert woken == [10.0]

@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
 from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.engine.plan_check import check_sharing_plan
+from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
 from slurm_soda.policies.snapshot_file.document import SnapshotDump, plan_bytes, read_dump, write_dump
 from slurm_soda.policies.snapshot_file.values import EncodingError
 from slurm_soda.policies.spreading.slowdowns import EXTRA_NODES, SpreadSlowdowns
+from slurm_soda.policies.waiting.bounded import decide_bounded
+from slurm_soda.policies.waiting.overdue import mark_overdue
 from tests.policies.cases import cluster, preempted, running, verdicts, waiting
+from tests.policies.sharing.test_soda_properties import odd_scenes, where_sharing_pays
 from tests.policies.test_properties import assert_not_overdrawn, free_now, vacated
 from tests.policies.worlds import on_some_worlds, worlds
 
@@ -223,3 +228,36 @@ def test_files_with_odd_slowdowns_are_refused(column: str, value: Any) -> None:
     odd = replace(snapshot, spread=replace(snapshot.spread, **{column: value}))
     with pytest.raises(EncodingError, match=f"snapshot.spread.{column}|snapshot.spread"):
         read_dump(write_dump(SnapshotDump(odd, SODA)))
+
+
+@st.composite
+def known_scenes(draw: st.DrawFn) -> SharingSnapshot:
+    """Jobs that share GPUs, some of kinds that were measured on more nodes than they need."""
+    snapshot = draw(st.one_of(odd_scenes(), odd_scenes().map(where_sharing_pays)))
+    ids = [one for one in snapshot.jobs.job_id.tolist() if draw(st.booleans())]
+    found = known(snapshot, {one: draw(SLOWDOWNS) for one in ids})
+    assert isinstance(found, SharingSnapshot)
+    return found
+
+
+@on_some_worlds
+@given(snapshot=known_scenes(), change_s=st.sampled_from([0.0, 60.0]))
+def test_plans_of_jobs_that_share_can_be_carried_out(snapshot: SharingSnapshot, change_s: float) -> None:
+    plan = Soda(change_s).decide(snapshot)
+    check_sharing_plan(snapshot, plan, {one: plan.places[one] for one in plan.starts.tolist()}, most=2)
+    leaving = [snapshot.jobs.row(item.job_id) for item in plan.preempts]
+    assert len(set(leaving)) == len(leaving)
+    assert snapshot.jobs.preemptible[leaving].all()
+    assert plan.next_event_s >= snapshot.now_s
+
+
+@on_some_worlds
+@given(snapshot=known_worlds())
+def test_who_is_overdue_starts_where_it_can(snapshot: ClusterSnapshot) -> None:
+    """Under the passing limit a job that waited too long is served first, however slow it is there."""
+    overdue = mark_overdue(snapshot, 1000.0)
+    plan = decide_bounded(SODA, overdue)
+    same = decide_bounded(SODA, replace(overdue, spread=SpreadSlowdowns()))
+    for row in np.flatnonzero(overdue.jobs.overdue & (overdue.jobs.state == JobState.PENDING)).tolist():
+        job_id = int(overdue.jobs.job_id[row])
+        assert plan.places.get(job_id) == same.places.get(job_id)

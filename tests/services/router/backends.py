@@ -24,6 +24,8 @@ class Backend:
     """Answers no query while it is set."""
     healthy: bool = True
     """What its health path says; queries are answered all the same."""
+    health_s: float = 0.0
+    """How long it takes to say how it is."""
     answered: int = 0
     in_flight: int = 0
     port: int = 0
@@ -42,6 +44,7 @@ class Backend:
             await reader.readexactly(int(length[0][15:]) if length else 0)
             status = b"200 OK"
             if head.startswith("GET /health"):
+                await asyncio.sleep(self.health_s)
                 status = b"200 OK" if self.healthy else b"503 No"
             else:
                 self.in_flight += 1

@@ -56,6 +56,28 @@ def test_an_instance_that_lies_about_its_health_gets_nothing(site: Site) -> None
     assert (liar.answered, set(load.results)) == (0, {200})
 
 
+def test_a_new_instance_is_not_held_for_failed_by_the_check_of_the_one_before(site: Site) -> None:
+    """HAProxy shows the last result of a server until the next, also to another instance that has got it: sodad would have
+    a healthy one leave.
+    """
+    site.backends.add(1)
+    gone = site.backends.add(2)
+    site.start(with_sodad=True)
+    site.wait_serving(1, 2)
+    site.backends.do(gone.die())
+    wait_until(lambda: site.status(2) == "DOWN", "the check fails")
+    site.backends.remove(2)
+    site.backends.add(3, health_s=1.5)
+    site.wait_serving(3)
+    wait_until(lambda: "ready" in _told_of(site, 3), "told")
+    assert "failed" not in _told_of(site, 3)
+
+
+def _told_of(site: Site, job_id: int) -> set[str]:
+    """States in which sodad was told of an instance."""
+    return {one.state for report in site.sodad.reports for one in report.instances if one.job_id == job_id}
+
+
 def test_a_killed_instance_loses_at_most_what_it_had(site: Site) -> None:
     """Queries that it had not answered go to another one."""
     victim = site.backends.add(1, answer_s=0.05)
