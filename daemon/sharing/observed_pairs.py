@@ -161,6 +161,11 @@ def with_observations(
     alone_s = [None if one is None else one.value for one in found]
     slowdown, together_s = observe_pairs(rows, alone_s)
     every_s = np.array([saves_every_s(run, alone) for run, alone in zip(rows, alone_s, strict=True)], dtype=np.float64)
+    kinds_known = _KnownKinds(known)
+    triable = [
+        kinds_known.may_be_tried(jobs[job_id], kind, alone_s=alone)
+        for (job_id, kind), alone in zip(kinds.items(), alone_s, strict=True)
+    ]
     bounds = sharing.max_slowdown.tolist()
     behind = [behind_s(run, alone, bound) for run, alone, bound in zip(rows, alone_s, bounds, strict=True)]
     sharing = replace(
@@ -169,8 +174,35 @@ def with_observations(
         together_s=together_s,
         saves_every_s=every_s,
         behind_s=np.array(behind, dtype=np.float64),
+        triable=np.array(triable, dtype=np.bool_),
     )
     return replace(snapshot, sharing=sharing)
+
+
+class _KnownKinds:
+    """Which jobs may be put beside others to find out how that goes.
+
+    The memory of their kind must be known to their owner, and it must be seen how much they are slowed. So it is of
+    running jobs that tell their progress, where their pace alone is known; of others if it was measured, on their owner's
+    own jobs or on many owners', how long iterations of the kind take.
+    """
+
+    def __init__(self, known: KindProfiles) -> None:
+        self._known = known
+        self._found: dict[tuple[str, JobKind], tuple[bool, bool]] = {}
+        """Whether memory and pace are known."""
+
+    def may_be_tried(self, job: SlurmJob, kind: JobKind | None, alone_s: float | None) -> bool:
+        """As :attr:`.SharingJobs.triable` of one job; ``alone_s``: its iterations alone, if it tells any."""
+        if kind is None:
+            return False
+        if (job.user, kind) not in self._found:
+            own = self._known.of_owner(job.user)
+            each_s = own.iteration_s(kind)
+            paced = each_s is not None and each_s.source <= Source.MEASURED
+            self._found[job.user, kind] = own.footprint(kind) is not None, paced
+        fits, paced = self._found[job.user, kind]
+        return fits and (alone_s is not None and alone_s > 0 if job.state == "RUNNING" else paced)
 
 
 def read_observed_runs(

@@ -20,6 +20,8 @@ class PossibleGuest(NamedTuple):
     """Jobs that wait behind it."""
     terms: GuestTerms
     """On which it would be a guest."""
+    preemptible: bool
+    """Whether it may be preempted once it runs."""
 
 
 class PossibleHost(NamedTuple):

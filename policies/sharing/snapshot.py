@@ -113,6 +113,8 @@ class SharingJobs:
         max_slowdown: ``--soda-max-slowdown``; infinite without one.
         accumulates: ``--soda-accumulates``: a guest's batch may be cut into passes; left out, every job's.
         requeueable: batch jobs that Slurm may requeue; left out, all are.
+        triable: may be put beside others to find out how that goes: how much it is slowed would be seen, as it tells its
+            progress, and the memory that it needs is known; left out, nobody may.
         revocable: guests beside the preemptible jobs that may be parted from their hosts, though no policy moves them; left
             out, nobody.
         saves_every_s: work alone between two times that a job saves its state by itself; infinite where it does not, or
@@ -161,9 +163,10 @@ class SharingJobs:
     obstacles: tuple[Sentence, ...] = ()
     waits_as_guest: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     revocable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    triable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
-        for name in ("meets_others", "waits_as_guest", "revocable"):
+        for name in ("meets_others", "waits_as_guest", "revocable", "triable"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.zeros(len(self.kind), dtype=np.bool_))
         for name in ("obstacle", "program"):

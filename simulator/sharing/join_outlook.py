@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.session.ranking import SessionJob
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
+from slurm_soda.policies.sharing.job_kinds import Source
 from slurm_soda.policies.sharing.known_order import KnownOrderPolicy, PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.mechanism.mechanism import Mechanism
 from slurm_soda.policies.sharing.snapshot import KindEstimates
@@ -36,11 +37,16 @@ class JoinOutlook:
         gpus: int,
         mechanism: Mechanism,
         saves_every_s: FloatColumn,
+        observes: bool,
     ) -> None:
-        """``shapes``: by :attr:`.SessionJob.shape`; ``gpus``: of the cluster; ``saves_every_s``: of each job."""
+        """``shapes``: by :attr:`.SessionJob.shape`; ``gpus``: of the cluster; ``saves_every_s``: of each job; ``observes``:
+        slowdowns that were seen become known.
+        """
+        self._observes = observes
         self._mechanism, self._saves_every_s = mechanism, saves_every_s
         self._policy, self._kinds, self._shapes, self._gpus = policy, kinds, shapes, gpus
         self._able = (workload.shares & (kinds.code >= 0) & (workload.gpus > 0)).tolist()
+        self._preemptible = workload.preemptible.tolist()
         self._user, self._code, self._batch = workload.user.tolist(), kinds.code.tolist(), kinds.batch.tolist()
         self._guests: dict[int, SessionJob] = {}
         self._hosts: dict[int, dict[int, SessionJob]] = {}
@@ -107,7 +113,8 @@ class JoinOutlook:
             wanted += job.gpus
             if job.job_id in self._guests and any(True for _ in self._hosts_of(job)):
                 wait_s = self._wait_s(wanted - free_gpus, now_s)
-                guest = PossibleGuest(job.remaining_s, job.gpus, wait_s, len(waiting) - at - 1, self._terms(job))
+                behind, moves = len(waiting) - at - 1, self._preemptible[job.job_id - 1]
+                guest = PossibleGuest(job.remaining_s, job.gpus, wait_s, behind, self._terms(job), moves)
                 if self._may_find_host(guest, job, now_s, len(waiting), room):
                     return True
         return False
@@ -140,7 +147,8 @@ class JoinOutlook:
         if key not in self._xi:
             kinds = [self._kinds[code] for code in key]
             found = None if self._known is None else self._known.xi(kinds[0], (kinds[1],))
-            self._xi[key] = None if found is None else found.value
+            hoped = self._observes and found is not None and found.source == Source.PRIOR
+            self._xi[key] = None if found is None else 1.0 if hoped else found.value  # as a trial may show
         return self._xi[key]
 
     def _wait_s(self, gpus: int, now_s: float) -> float:

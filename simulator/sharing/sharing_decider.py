@@ -185,6 +185,7 @@ class SharingDecider(SnapshotDecider):
                 gpus=self._cluster.total_gpus,
                 mechanism=self._mechanism,
                 saves_every_s=self._saves_every_s,
+                observes=self._slowdowns.learner.observes,
             )
             self._unasked = RankedDecisions(ordered, self._demand, idle, outlook)
         self._unasked.add(waiting, running)
@@ -313,6 +314,7 @@ class SharingDecider(SnapshotDecider):
             shares=self._workload.shares[rows],
             max_slowdown=self._workload.max_slowdown[rows],
             saves_every_s=self._saves_every_s[rows],
+            triable=np.full(len(rows), self._slowdowns.learner.observes),
         )
         if self._observed is not None:
             slowdown, lasted_s = self._observed.columns(rows.tolist(), now_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sqlalchemy import delete, select
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
-from slurm_soda.daemon.learning.profile_rows import value_from_row
+from slurm_soda.daemon.learning.profile_rows import row_columns, value_from_row
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode, find_co_runners
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, behind_s, observe_pairs, saves_every_s
@@ -26,7 +27,8 @@ from slurm_soda.daemon.store.tables.kind_profiles import ProfileValueRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow, ObservedPair
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
-from slurm_soda.policies.sharing.job_kinds import JobKind, Source
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -39,7 +41,7 @@ from tests.sampling import examples
 
 Start = Callable[..., Daemon]
 SHARING = {"mode": "advise", "policy": {"name": "sjf-bsbf"}, "sharing": {"partitions": ["main"]}}
-R50, VGG = JobKind("resnet50", 64, "v100"), JobKind("vgg16", 32, "v100")
+R50, VGG, BERT = (JobKind(*told, "v100") for told in (("resnet50", 64), ("vgg16", 32), ("bert", 8)))
 
 
 class Nodes:
@@ -116,6 +118,33 @@ def test_slowdowns_of_a_pair_are_seen_within_a_tenth_and_end_with_it(
     assert math.isnan(column(seen[-1], "observed_slowdown")[1])
     nodes.close()
     assert daemon(**SHARING).run().error == "", "the next daemon reads what this one left"
+
+
+def test_who_may_be_tried_beside_others_tells_its_pace_and_needs_memory_that_is_known(
+    slurm: FakeSlurm, daemon: Start, seen: list[SharingSnapshot]
+) -> None:
+    sodad = daemon(**SHARING)
+    with sodad.store.write() as session:
+        for quantity, kind, source, owner in (
+            ("memory_mib", R50, Source.IMPORTED, ""), ("memory_mib", VGG, Source.MEASURED, "alice"),
+            ("iteration_s", R50, Source.MEASURED, "alice"), ("iteration_s", VGG, Source.IMPORTED, ""),
+            ("iteration_s", BERT, Source.MEASURED, "alice"),
+        ):  # fmt: skip
+            subject = ProfileSubject.of(replace(kind, gpus=4, gpu_type=""))
+            value = ProfileValue(subject, quantity, Estimate(0.1, 0.0, source), owner=owner)
+            stored.put_value(session, row_columns(value))
+    waiting = {2: (R50, "alice"), 3: (R50, "bob"), 4: (VGG, "alice"), 5: (BERT, "alice"), 6: (None, "alice")}
+    for job_id, (kind, user) in {1: (R50, "bob"), **waiting}.items():
+        hints = Hints() if kind is None else Hints(model=kind.model, batch_size=kind.batch)
+        slurm.submit(job_id, gpus=4, work_s=1e6, user=user, hints=hints)
+    slurm.tick()
+    nodes = Nodes(slurm, sodad)
+    sodad.run()
+    assert column(seen[-1], "triable") == {job_id: float(job_id == 2) for job_id in range(1, 7)}
+    nodes.follow(20, {1: 10.0})
+    nodes.close()
+    sodad.run()
+    assert column(seen[-1], "triable") == {job_id: float(job_id in {1, 2}) for job_id in range(1, 7)}
 
 
 @pytest.mark.parametrize("signal", ["TERM", None])

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from slurm_soda.policies.sharing.job_kinds import JobKind
+from slurm_soda.policies.sharing.job_kinds import JobKind, Source
 from slurm_soda.policies.sharing.snapshot import KindEstimates
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
@@ -23,6 +23,8 @@ class PairColumns(NamedTuple):
     xi: FloatColumn
     """Slowdown of the first beside the second; NaN where nobody knows, or they do not fit."""
     error: FloatColumn
+    assumed: BoolColumn
+    """Nobody has seen or predicted that slowdown: it is the prior's."""
 
     def plus_errors(self, errors: float) -> FloatColumn:
         """As :meth:`.Estimate.plus_errors`."""
@@ -39,7 +41,8 @@ class KnownPairs:
         self._numbers: dict[JobKind, int] = {}
         self._kinds: list[JobKind] = []
         self._asked = np.zeros((0, 0), dtype=np.bool_)
-        self._columns = PairColumns(np.zeros((0, 0), dtype=np.bool_), np.zeros((0, 0)), np.zeros((0, 0)))
+        none = np.zeros((0, 0), dtype=np.bool_)
+        self._columns = PairColumns(none, np.zeros((0, 0)), np.zeros((0, 0)), none.copy())
         self._lock = Lock()
 
     def numbers(self, kinds: Iterable[JobKind]) -> IntColumn:
@@ -56,9 +59,9 @@ class KnownPairs:
             lacking = ~self._asked[np.ix_(rows, columns)]
             for at in np.flatnonzero(lacking.any(axis=1)).tolist():
                 self._learn(known, int(rows[at]), columns[lacking[at]])
-            fits, xi, error = self._columns
+            fits, xi, error, assumed = self._columns
             both = np.ix_(rows, columns)
-            return PairColumns(fits[both], xi[both], error[both])
+            return PairColumns(fits[both], xi[both], error[both], assumed[both])
 
     def _number(self, kind: JobKind) -> int:
         number = self._numbers.get(kind)
@@ -69,19 +72,22 @@ class KnownPairs:
 
     def _learn(self, known: KindEstimates, row: int, columns: IntColumn) -> None:
         mine, others = self._kinds[row], [self._kinds[column] for column in columns.tolist()]
-        fits, xi, error = self._columns
+        fits, xi, error, assumed = self._columns
         able = [known.fits((mine, other)) is not False for other in others]
         told = [known.xi(mine, (other,)) if fit else None for fit, other in zip(able, others, strict=True)]
         fits[row, columns] = able
         xi[row, columns] = [np.nan if one is None else one.value for one in told]
         error[row, columns] = [np.nan if one is None else one.error for one in told]
+        assumed[row, columns] = [one is not None and one.source == Source.PRIOR for one in told]
         self._asked[row, columns] = True
 
     def _grow(self, size: int) -> None:
         more = size - len(self._asked)
         self._asked = np.pad(self._asked, (0, more))
-        fits, xi, error = self._columns
-        self._columns = PairColumns(np.pad(fits, (0, more)), np.pad(xi, (0, more)), np.pad(error, (0, more)))
+        fits, xi, error, assumed = self._columns
+        self._columns = PairColumns(
+            np.pad(fits, (0, more)), np.pad(xi, (0, more)), np.pad(error, (0, more)), np.pad(assumed, (0, more))
+        )
 
 
 _OF: dict[int, tuple[ref[KindEstimates], KnownPairs]] = {}

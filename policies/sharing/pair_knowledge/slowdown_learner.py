@@ -41,7 +41,7 @@ class SlowdownLearner:
 
     def __init__(self, known: LearnedSlowdowns, *, observes: bool = True) -> None:
         """``observes``: slowdowns that were seen become known."""
-        self.known, self._observes = known, observes
+        self.known, self.observes = known, observes
         self._pairs: list[_WatchedPair] = []
         self._turn: dict[int, int] = {}
         self._turns = 0
@@ -61,7 +61,7 @@ class SlowdownLearner:
         self._turns += 1
         self._turn[job] = self._turns
         kinds = {partner.kind for partner in partners}
-        if most != 1 or not self._observes or len(kinds) > 1 or watched.kind is None or None in kinds:
+        if most != 1 or not self.observes or len(kinds) > 1 or watched.kind is None or None in kinds:
             return
         (other,) = kinds
         if other is None or self.known.has_measured(watched.kind, other):

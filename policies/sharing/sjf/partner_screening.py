@@ -36,6 +36,8 @@ class SubBatchOption(NamedTuple):
     new_worst: FloatColumn
     """What counts against bounds; so does ``running_worst``."""
     running_worst: FloatColumn
+    assumed: FloatColumn
+    """1 where one of the slowdowns is only assumed, else 0."""
 
 
 class PartnerSlowdowns(NamedTuple):
@@ -47,6 +49,8 @@ class PartnerSlowdowns(NamedTuple):
     """Of the members, over the pace that they have now beside others."""
     pair_xi: FloatColumn
     """Of the members, as if no others were beside them."""
+    assumed: BoolColumn
+    """Nobody has seen or predicted one of the slowdowns of the pair."""
 
 
 class PartnerScreen:
@@ -139,7 +143,7 @@ class PartnerScreen:
         work_s, terms = float(self._snapshot.jobs.remaining_s[row]), self._interference_view.guest_terms(row)
         together = np.full(len(self._kind), np.inf)
         for option in self._of(row, kind):
-            members, new_xi, running_xi, _ = self._slowdowns(option, consent.max_slowdown)
+            members, new_xi, running_xi, *_ = self._slowdowns(option, consent.max_slowdown)
             pairs = np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
             if terms is None:
                 mean, _ = mean_pair_completions_s(*pairs)
@@ -167,7 +171,11 @@ class PartnerScreen:
         running_xi, worst = (np.maximum(xi[kind], pace) / pace for xi in (option.running_xi, option.running_worst))
         bear = worst <= self._bound[members]
         return PartnerSlowdowns(
-            members[bear], option.new_xi[kind[bear]], running_xi[bear], option.running_xi[kind[bear]]
+            members[bear],
+            option.new_xi[kind[bear]],
+            running_xi[bear],
+            option.running_xi[kind[bear]],
+            option.assumed[kind[bear]] > 0,
         )
 
     def _of(self, row: int, kind: JobKind) -> list[SubBatchOption]:

@@ -33,20 +33,22 @@ class RunningKinds:
     def slowdowns(self, mine: JobKind, whole: JobKind, wanted: BoolColumn) -> FloatColumn:
         """Slowdowns of a kind beside each of these, and of each beside it; infinite where they cannot meet.
 
-        Four columns: expected ones of the kind and of the others, then those that count against a bound.
+        Four columns: expected ones of the kind and of the others, then those that count against a bound. A fifth is 1 where
+        they can meet and one of the expected is only assumed, else 0.
 
         Args:
             mine: with the sub-batch that it would have; where nobody knows that, it counts as ``whole``, with its batch.
             wanted: whom it may meet, by number.
         """
         found = self._of(mine, wanted)
-        xi = found.xi.copy()
+        xi, assumed = found.xi.copy(), found.assumed
         lacking = wanted & found.fits & np.isnan(xi).any(axis=1)
         if whole != mine and lacking.any():
-            xi = np.where(np.isnan(xi), self._of(whole, lacking).xi, xi)
+            of_whole = self._of(whole, lacking)
+            xi, assumed = np.where(np.isnan(xi), of_whole.xi, xi), np.where(lacking, of_whole.assumed, assumed)
         never = ~(wanted & found.fits) | np.isnan(xi).any(axis=1)
         slowdowns: FloatColumn = np.where(never[:, None], np.inf, np.maximum(xi, 1.0))
-        return slowdowns
+        return np.column_stack((slowdowns, ~never & assumed))
 
     def _of(self, mine: JobKind, wanted: BoolColumn) -> _KindSlowdowns:
         if mine not in self._asked:
@@ -63,6 +65,7 @@ class RunningKinds:
                 to_me.plus_errors(self._errors)[0],
                 to_it.plus_errors(self._errors)[:, 0],
             )
+            found.assumed[new] = to_me.assumed[0] | to_it.assumed[:, 0]
             found.done[new] = True
         return found
 
@@ -74,8 +77,11 @@ class _KindSlowdowns(NamedTuple):
     fits: BoolColumn
     """Nobody says that they do not."""
     xi: FloatColumn
-    """A row for each, as :meth:`RunningKinds.slowdowns`; NaN where nobody knows."""
+    """A row for each, as the first four of :meth:`RunningKinds.slowdowns`; NaN where nobody knows."""
+    assumed: BoolColumn
+    """One of the expected slowdowns is the prior's."""
 
     @classmethod
     def nobody(cls, count: int) -> _KindSlowdowns:
-        return cls(np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_), np.full((count, 4), np.nan))
+        done, fits, assumed = (np.zeros(count, dtype=np.bool_) for _ in range(3))
+        return cls(done, fits, np.full((count, 4), np.nan), assumed)

@@ -19,12 +19,14 @@ from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
+from slurm_soda.policies.sharing.soda.pair_review import PairReview
 from slurm_soda.policies.sharing.soda.preemption_price import (
     find_learned_prices_s,
     order_by_price,
     sum_shorter,
     tell_prices,
 )
+from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
 from slurm_soda.policies.sharing.soda.spread_pass import find_demand, place_by_slowdowns
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
@@ -126,8 +128,7 @@ class SharingRound:
     def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float) -> None:
         """As for :class:`OrderedPlaces`."""
         self._snapshot = snapshot
-        self._prices_s = prices_s
-        self._ranks_s = service / np.maximum(snapshot.jobs.gpus, 1)
+        self._prices_s, self._service = prices_s, service
         self._places = OrderedPlaces(snapshot, service, prices_s, change_s)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
@@ -141,14 +142,16 @@ class SharingRound:
         preempts += self._guests_of(preempts)
         interference_view = InterferenceView(snapshot, self._gpu_occupancy)
         preempts += self._move_guests(interference_view)
+        leaving = self._review_guests(interference_view)
+        preempts += leaving
         self._name_devices(preempts)
         starts = any(claim.at_once for claim in placing.claims.values())
-        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._ranks_s)
-        guests.find(self._places.waiting())
+        guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._prices_s)
+        guests.find(self._queue(interference_view))
         self._places.place_cpu_jobs()
         plan = self._places.plan(policy, preempts)
-        if starts and len(self._places.waiting()) and snapshot.sharing.shares.any():
-            plan = replace(plan, next_event_s=snapshot.now_s)  # who starts now can be joined as soon as it runs
+        if leaving or (starts and len(self._places.waiting()) and snapshot.sharing.shares.any()):
+            plan = replace(plan, next_event_s=snapshot.now_s)  # hosts can be joined: those that start, or are left
         return make_sharing_plan(
             plan,
             snapshot.jobs.job_id,
@@ -184,6 +187,33 @@ class SharingRound:
             reason = f"it gets GPUs of its own: all jobs together end {gain_s:.0f} s earlier"
             found.append(PreemptJob(int(self._snapshot.jobs.job_id[row]), (), reason))
         return tuple(found)
+
+    def _review_guests(self, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
+        """Guests that had better wait, by what is known of them and their hosts by now."""
+        jobs, found = self._snapshot.jobs, []
+        review = PairReview(self._snapshot, interference_view, self._prices_s)
+        queue = self._queue(interference_view)
+        for guest, hosts in self._slots.seated():
+            if not jobs.preemptible[guest] or (self._placing.verdict[[guest, *hosts]] != JobVerdict.RUN).any():
+                continue
+            left = review.find_leaving(guest, hosts, queue, lone=self._slots.is_lone(hosts))
+            if left is not None:
+                self._placing.verdict[guest] = JobVerdict.PREEMPT
+                names = ", ".join(str(jobs.job_id[host]) for host in hosts)
+                reason = f"all jobs together end {left.gain_s:.0f} s earlier if it leaves its host, job {names}"
+                apart = tuple(sorted(int(jobs.job_id[row]) for row in left.apart))
+                found.append(PreemptJob(int(jobs.job_id[guest]), (), reason, apart))
+        return tuple(found)
+
+    def _queue(self, interference_view: InterferenceView) -> QueueOutlook:
+        return QueueOutlook(
+            self._snapshot,
+            self._placing,
+            self._gpu_occupancy,
+            interference_view,
+            waiting=self._places.waiting(),
+            service=self._service,
+        )
 
     def _name_devices(self, preempts: Sequence[PreemptJob]) -> None:
         """GPUs of those who got places of their own; nobody joins anybody on GPUs that change hands."""

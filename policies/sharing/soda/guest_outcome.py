@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +21,15 @@ class WaitingGuest(NamedTuple):
     """On which it would sit."""
     wait_s: float
     """Until it would have GPUs of its own; who loses its place waits for them until then."""
-    gives_way: bool
-    """Whether it can be preempted once its host has ended."""
+    move_s: float
+    """What it costs to preempt it, on each of its GPUs; infinite: it cannot be."""
+    unsaved_s: float = 0.0
+    """Work that it has done since it last saved its state, lost if its place is revoked."""
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether it can be preempted."""
+        return self.move_s < math.inf
 
 
 class GuestOutcome(NamedTuple):
@@ -31,15 +40,16 @@ class GuestOutcome(NamedTuple):
     later_s: FloatColumn
     """How much later the host ends than alone."""
     guest_work_s: FloatColumn
-    """Work of the guest, as alone, that needs no GPUs of its own."""
+    """Work of the guest, as alone, that needs no GPUs of its own, less what it costs to move."""
     out_of_turn_s: FloatColumn
     """How long the guest keeps GPUs that its host left, before it would have had some."""
 
 
-def expect_outcome(
+def expect_outcomes(
     guest: WaitingGuest, host_left_s: FloatColumn, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: float
-) -> GuestOutcome:
-    """A job joins one host now, instead of waiting.
+) -> list[GuestOutcome]:
+    """A job joins one host now, instead of waiting: what follows if it stays until one of the two has ended, and, where it
+    can be preempted, if it moves to GPUs of its own when it would have had some without its host.
 
     Args:
         guest: the job.
@@ -54,6 +64,8 @@ def expect_outcome(
     xi, its = np.maximum(guest_xi, 1.0)[:, None, None], np.maximum(host_xi, 1.0)[:, None, None]
     needs_s = work_s * work_ratio
     new_end_s, host_end_s = guest_completions_s(needs_s, left_s, xi, its, terms)
+    # Who waits for the end of this very host comes off it no sooner.
+    moves = guest.wait_s < np.minimum(new_end_s, left_s)
     outlives = new_end_s > host_end_s
     done_s = np.maximum(host_end_s - terms.start_s, 0.0) / xi
     early_s = np.where(outlives, np.maximum(guest.wait_s - host_end_s, 0.0), 0.0)
@@ -63,9 +75,18 @@ def expect_outcome(
     if terms.revokes or guest.gives_way:
         new_end_s, out_of_turn_s = new_end_s + early_s, np.zeros_like(early_s)
     guest_work_s = np.where(outlives, np.minimum(done_s, needs_s), needs_s) / work_ratio
-    return GuestOutcome(
-        sooner_s=(guest.wait_s + work_s - new_end_s).mean(axis=(1, 2)),
-        later_s=(host_end_s - left_s).mean(axis=(1, 2)),
-        guest_work_s=guest_work_s.mean(axis=(1, 2)),
-        out_of_turn_s=out_of_turn_s.mean(axis=(1, 2)),
-    )
+    if terms.revokes and guest.unsaved_s:
+        lost_s = np.where(outlives, guest.unsaved_s, 0.0)
+        new_end_s, guest_work_s = new_end_s + lost_s, guest_work_s - lost_s
+    stays = (guest.wait_s + work_s - new_end_s, host_end_s - left_s, guest_work_s, out_of_turn_s)
+    if not (guest.gives_way and moves.any()):
+        return [_mean(stays)]
+    together_s = max(guest.wait_s - terms.start_s, 0.0)
+    before_s = together_s / xi / work_ratio - guest.move_s
+    moved = (before_s, together_s * (1.0 - 1.0 / its), before_s, np.zeros(1))
+    return [_mean(stays), _mean([np.where(moves, one, other) for one, other in zip(moved, stays, strict=True)])]
+
+
+def _mean(outcome: Sequence[FloatColumn]) -> GuestOutcome:
+    """Of all that is likely."""
+    return GuestOutcome(*(each.mean(axis=(1, 2)) for each in outcome))

@@ -12,11 +12,16 @@ changes the sum of completion times by the expectation, over what is likely of w
   stay on when they leave;
 - what the a jobs before k lose, if k cannot be preempted and keeps the GPUs once its host has ended: a g_k / G x (the
   time that it has them before its turn).
+
+If k can be preempted it need not stay beside h for long: after t_k it can have GPUs of its own as if it had waited, for what
+it costs to move. Of both the better one counts. Else a job that waits for minutes would be refused by hosts with hours left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,25 +29,62 @@ from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
-from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms
 from slurm_soda.policies.sharing.arithmetic.sharing_decision import BOUND_CAUTION, SharingDecision, start_all_the_same
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.sjf.partner_screening import PartnerScreen
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
-from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcome
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest
+from slurm_soda.policies.sharing.soda.place_worth import (
+    GuestInQueue,
+    Hosts,
+    PlaceWorth,
+    gain_a_second,
+    gain_a_second_of_trials,
+    weigh_places,
+    weigh_trials,
+)
+from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
-from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 JOBS_PER_GPU = 2
 """A host and a guest."""
 _MOST_REFUSALS = 32
 """Jobs that find no host, one after the other, before a decision looks for hosts no more."""
+_AT_ONCE = 4096
+"""Pairs of jobs and possible hosts that are weighed before the best of them are made."""
 
-_LONG_S = 365 * 86_400.0
-"""In place of a run time that nobody knows."""
+
+class _Candidate(NamedTuple):
+    """A job that looks for hosts, by group of devices."""
+
+    row: int
+    gpus: int
+    worth: PlaceWorth
+    second: PlaceWorth
+    """By each second beside them."""
+
+    @classmethod
+    def of(cls, row: int, gpus: int, groups: int) -> _Candidate:
+        """Without any host yet."""
+        return cls(row, gpus, *(PlaceWorth(np.full(groups, -np.inf), np.zeros(groups)) for _ in range(2)))
+
+    def take_better(self, members: IntColumn, worth: PlaceWorth, second: PlaceWorth) -> None:
+        """These groups may be its hosts; where it knows better ones of the same, those stay."""
+        better = worth.total_s > self.worth.total_s[members]
+        for mine, new in ((self.worth, worth), (self.second, second)):
+            mine.gain_s[members[better]], mine.cost_s[members[better]] = new.gain_s[better], new.cost_s[better]
+
+    def density(self, used: IntColumn) -> FloatColumn:
+        """What all gain a second by each of its GPUs, with so many of each group; minus infinity where nothing is left or
+        gained.
+
+        Of hosts with too few GPUs several are needed, each of which costs.
+        """
+        found = self.second.gain_s - self.second.cost_s * self.gpus / np.maximum(used, 1)
+        return np.where((used > 0) & (self.worth.total_s > 0), found / self.gpus, -np.inf)
 
 
 class GuestPlaces:
@@ -60,97 +102,99 @@ class GuestPlaces:
         placing: PlacementPass,
         gpu_occupancy: GpuOccupancy,
         interference_view: InterferenceView,
-        ranks_s: FloatColumn,
+        prices_s: FloatColumn,
     ) -> None:
+        """``prices_s``: by row, what the preemption of a job costs on each of its GPUs."""
         self._snapshot, self._placing = snapshot, placing
         self._gpu_occupancy, self._interference_view = gpu_occupancy, interference_view
-        self._ranks_s, self._total_gpus = ranks_s, max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
+        self._prices_s = prices_s
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
         self._masks: dict[int, BoolColumn] = {}
 
-    def find(self, waiting: IntColumn) -> None:
-        """Places for those who gain by it, in this order.
+    def find(self, queue: QueueOutlook) -> None:
+        """Places for those that wait and gain by it. Of a few at the head of the queue at a time, those go first by whom all
+        gain most a second.
 
         O(devices) once, then O(hosts) in numpy for each of them; no more are asked once 32 in a row found no host.
         """
-        sharing, jobs = self._snapshot.sharing, self._snapshot.jobs
-        able = sharing.shares[waiting] & np.isfinite(jobs.remaining_s[waiting])
-        if not able.any():
+        sharing, jobs, waiting = self._snapshot.sharing, self._snapshot.jobs, queue.waiting
+        able = np.flatnonzero(sharing.shares[waiting] & np.isfinite(jobs.remaining_s[waiting])).tolist()
+        if not able:
             return
         self._screen = PartnerScreen(
             self._snapshot, self._gpu_occupancy, self._interference_view, JOBS_PER_GPU, BOUND_CAUTION
         )
         if not len(self._screen):
             return
-        waits_s = self._expect_waits_s(waiting)
-        host_gpus = np.array([jobs.gpus[group.rows[0]] for group in self._screen.groups], dtype=np.float64)
-        self._host_left_s = expect_remaining_s(
-            self._snapshot, np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
-        )
-        self._host_weight = 1.0 + host_gpus * len(waiting) / self._total_gpus
-        refusals = 0
-        for at in np.flatnonzero(able).tolist():
-            row = int(waiting[at])
-            share = int(jobs.gpus[row]) / self._total_gpus
-            behind, ahead = (len(waiting) - at - 1) * share, at * share
-            refusals = 0 if self._join(row, float(waits_s[at]), behind, ahead) else refusals + 1
-            if refusals == _MOST_REFUSALS:
+        waits_s = queue.waits_s()
+        host_rows = np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
+        self._hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
+        self._triable: BoolColumn = sharing.triable[host_rows]
+        refusals, together = 0, min(max(_AT_ONCE // len(self._screen), 1), _MOST_REFUSALS)
+        for first in range(0, len(able), together):
+            candidates = []
+            for at in able[first : first + together]:
+                row = int(waiting[at])
+                share = int(jobs.gpus[row]) / queue.total_gpus
+                guest = describe_guest(self._snapshot, self._interference_view, row, float(waits_s[at]), self._prices_s)
+                candidates.append(self._weigh(row, GuestInQueue(guest, queue.behind(at) * share, at * share)))
+            refusals = 0 if self._join_best_first(candidates) else refusals + len(candidates)
+            if refusals >= _MOST_REFUSALS:
                 return
 
-    def _expect_waits_s(self, waiting: IntColumn) -> FloatColumn:
-        jobs = self._snapshot.jobs
-        stays = (jobs.state == JobState.RUNNING) & (jobs.gpus > 0) & (self._placing.verdict != JobVerdict.PREEMPT)
-        running = np.flatnonzero(stays)
-        left_s = self._hold_s(running)
-        shared = {row for there in self._gpu_occupancy.jobs_on if len(there) > 1 for row in there}
-        for at, row in enumerate(running.tolist()):
-            if row in shared:
-                left_s[at] *= self._interference_view.pace(row)
-        return expect_waits_s(
-            int(self._placing.free_capacity.now.gpus.sum()),
-            left_s,
-            jobs.gpus[running].tolist(),
-            self._hold_s(waiting[:MOST_JOBS]),
-            jobs.gpus[waiting].tolist(),
-        )
+    def _weigh(self, row: int, queued: GuestInQueue) -> _Candidate:
+        """What a job gains by each host, with the best of its sub-batches."""
+        found = _Candidate.of(row, int(self._snapshot.jobs.gpus[row]), len(self._screen))
+        for work_ratio, partners in self._screen.partners(row):
+            members, xi = partners.members, (partners.new_xi, partners.pair_xi)
+            hosts = Hosts(*(column[members] for column in self._hosts))
+            worth = weigh_places(queued, hosts, *xi, work_ratio)
+            second = gain_a_second(queued, hosts, *xi, work_ratio)
+            may_try = bool(self._snapshot.sharing.triable[row]) and queued.guest.gives_way
+            tried = np.flatnonzero(may_try & partners.assumed & self._triable[members])
+            if len(tried):
+                few, turns_xi = Hosts(*(column[tried] for column in hosts)), np.maximum(*xi)[tried]
+                worth.gain_s[tried], worth.cost_s[tried] = weigh_trials(queued, few, turns_xi, work_ratio)
+                trials = gain_a_second_of_trials(queued, few, turns_xi, work_ratio)
+                second.gain_s[tried], second.cost_s[tried] = trials
+            found.take_better(members, worth, second)
+        return found
 
-    def _hold_s(self, rows: IntColumn) -> FloatColumn:
-        """How long jobs keep GPUs: until they end, or, by their ranks, others had better have a turn."""
-        held_s = np.fmin(expect_remaining_s(self._snapshot, rows), self._ranks_s[rows][:, None])
-        return np.where(np.isfinite(held_s), held_s, _LONG_S)
+    def _join_best_first(self, candidates: Sequence[_Candidate]) -> int:
+        """How many of these found hosts."""
+        used = [self._used(one) for one in candidates]
+        best = np.array([one.density(mine) for one, mine in zip(candidates, used, strict=True)])
+        joined = 0
+        while (best > -math.inf).any():
+            at, host = np.unravel_index(int(best.argmax()), best.shape)
+            candidate = candidates[int(at)]
+            now = self._used(candidate)
+            if now[host] < used[int(at)][host]:  # another one has that by now
+                used[int(at)], best[at] = now, candidate.density(now)
+                continue
+            joined += self._join(candidate, now)
+            best[at] = -math.inf
+        return joined
 
-    def _join(self, row: int, wait_s: float, behind: float, ahead: float) -> bool:
-        """Whether a job found hosts; ``behind`` and ``ahead``: b g_k / G and a g_k / G of the formula."""
-        screen = self._screen
-        guest = WaitingGuest(
-            expect_remaining_s(self._snapshot, np.array([row]))[0],
-            self._interference_view.guest_terms(row) or GuestTerms(revokes=False),
-            wait_s,
-            bool(self._snapshot.jobs.preemptible[row]),
-        )
-        gain_s, cost_s = np.full(len(screen), -np.inf), np.full(len(screen), np.inf)
-        for work_ratio, (members, guest_xi, _, host_xi) in screen.partners(row):
-            outcome = expect_outcome(guest, self._host_left_s[members], guest_xi, host_xi, work_ratio)
-            gain = outcome.sooner_s + behind * outcome.guest_work_s
-            cost = self._host_weight[members] * outcome.later_s + ahead * outcome.out_of_turn_s
-            better = gain - cost > gain_s[members] - cost_s[members]
-            gain_s[members[better]], cost_s[members[better]] = gain[better], cost[better]
+    def _used(self, candidate: _Candidate) -> IntColumn:
+        """GPUs that a job could have of each group."""
+        nodes, _ = self._request(candidate.row)
+        return np.minimum(self._screen.free_capacity(nodes), candidate.gpus)
+
+    def _join(self, candidate: _Candidate, used: IntColumn) -> bool:
+        """Whether a job found hosts."""
+        row, worth, screen = candidate.row, candidate.worth, self._screen
+        density = candidate.density(used)
+        good = np.flatnonzero(density > -math.inf)
+        order = good[np.argsort(-density[good], kind="stable")]
         nodes, shape = self._request(row)
-        gpus = int(self._snapshot.jobs.gpus[row])
-        used = np.minimum(screen.free_capacity(nodes), gpus)
-        good = np.flatnonzero((gain_s > cost_s) & (used > 0))
-        if not len(good):
-            return False
-        # Of hosts with too few GPUs several are needed, each of which costs.
-        worth_s = gain_s[good] - cost_s[good] * gpus / used[good]
-        order = good[np.argsort(-worth_s, kind="stable")]
         picked = self._gpu_occupancy.pick(row, shape, self._ranked_devices(order, nodes))
         if picked is None:
             return False
         chosen = [at for at in order.tolist() if not set(screen.groups[at].devices).isdisjoint(picked[0])]
-        total_s = float(gain_s[chosen].min() - cost_s[chosen].sum()) if chosen else 0.0
+        total_s = float(worth.gain_s[chosen].min() - worth.cost_s[chosen].sum()) if chosen else 0.0
         return total_s > 0 and self._start(row, *picked, total_s)
 
     def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
@@ -179,3 +223,15 @@ class GuestPlaces:
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self.sub_batches[row] = decision.chosen.sub_batch
         return True
+
+
+def describe_guest(
+    snapshot: SharingSnapshot, interference_view: InterferenceView, row: int, wait_s: float, prices_s: FloatColumn
+) -> WaitingGuest:
+    """A job that would wait so long for GPUs of its own; ``prices_s``: by row, what a preemption costs on each GPU."""
+    return WaitingGuest(
+        expect_remaining_s(snapshot, np.array([row]))[0],
+        interference_view.guest_terms(row) or GuestTerms(revokes=False),
+        wait_s,
+        float(prices_s[row]) if snapshot.jobs.preemptible[row] else math.inf,
+    )

@@ -43,18 +43,19 @@ def rank_known_services(change_s: float) -> KnownServiceRanking:
     return KnownServiceRanking(SORT_KEYS["srsf"], by_gpus=True, min_run_s=0.0, change_s=change_s)
 
 
-def may_gain(guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
+def may_gain(guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int, change_s: float) -> bool:
     """Whether all jobs together may end earlier if a job joins a host; where in doubt, they may.
 
-    Who loses all that it did when its host ends gains only beside hosts that it does not outlive. Then both end as in
-    Equations 18 and 19 of SJF-BSBF. As long as nothing happens the wait of the one and the work of the other fall, so a
-    pair that gains nothing now gains nothing later either.
+    Who loses all that it did when its host ends gains only beside hosts that it does not outlive, or if it moves to GPUs of
+    its own before. Of both the time together is known. As long as nothing happens the wait of the one and the work of the
+    other fall, so a pair that gains nothing now gains nothing later either.
 
     Args:
         guest: who waits; ``wait_s`` may be too long, but not too short.
         host: who runs alone.
         gpus: of the cluster.
         waiting: jobs that wait for GPUs.
+        change_s: what a preemption costs on each GPU.
     """
     terms = guest.terms
     if not terms.revokes or math.isfinite(terms.saves_every_s):
@@ -64,8 +65,15 @@ def may_gain(guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) 
     end_s = terms.start_s + xi * guest.work_s
     until_s = start_s + its * (host.left_s - start_s)
     rounding_s = _ROUNDING * max(end_s, guest.wait_s, 1.0)
+    host_weight, behind = 1.0 + waiting * host.gpus / gpus, guest.behind * guest.gpus / gpus
+    if guest.preemptible:
+        # The true wait may be shorter; what moving gains is linear in it, and nothing without any.
+        together_s = max(min(guest.wait_s, end_s, host.left_s) - terms.start_s, 0.0)
+        before_s = together_s / xi - change_s
+        if (1.0 + behind) * before_s > host_weight * together_s * (1.0 - 1.0 / its) - rounding_s:
+            return True
     if end_s > until_s + rounding_s:
         return False
-    gain_s = guest.wait_s + guest.work_s - end_s + guest.behind * guest.gpus / gpus * guest.work_s
+    gain_s = guest.wait_s + guest.work_s - end_s + behind * guest.work_s
     later_s = end_s - start_s - xi * guest.work_s / its
-    return gain_s > (1.0 + waiting * host.gpus / gpus) * later_s - rounding_s
+    return gain_s > host_weight * later_s - rounding_s

@@ -87,7 +87,7 @@ class Soda:
 
     def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
         """See :func:`.may_gain`."""
-        return may_gain(guest, host, gpus, waiting)
+        return may_gain(guest, host, gpus, waiting, self.change_s)
 
     def _service(self, snapshot: ClusterSnapshot, prices_s: FloatColumn) -> FloatColumn:
         """GPUs x rank of each job, in GPU seconds: who waits must start first."""

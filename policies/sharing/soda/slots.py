@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -48,6 +50,14 @@ class SharedSlots:
         for host, mine in self.guests.items():
             found[host] += float(price_s[mine].sum())
         return found
+
+    def seated(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Guests that host nobody themselves, with their hosts; ascending."""
+        return [(guest, tuple(hosts)) for guest, hosts in sorted(self._hosts.items()) if guest not in self.guests]
+
+    def is_lone(self, hosts: Sequence[int]) -> bool:
+        """Whether these are one host with one guest."""
+        return len(hosts) == 1 and len(self.guests[hosts[0]]) == 1
 
     def find_movers(
         self, snapshot: SharingSnapshot, view: InterferenceView, prices_s: FloatColumn

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
+from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source, TimeSlicingPrior
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.policies.sharing.sjf.running_kinds import RunningKinds
 from slurm_soda.policies.sharing.srsf_share.pair_speeds import PairSpeeds
 from tests.policies.sharing.scenes import Table
@@ -43,7 +44,7 @@ def test_running_kinds_are_asked_about_once_and_only_if_wanted(rounds: list[list
         found = running.slowdowns(kind(8), kind(8), np.array(wanted))
         expected = [(8 + batch / 100, batch + 0.08) if asked else (np.inf, np.inf)
                     for batch, asked in zip((1, 2, 3), wanted, strict=True)]  # fmt: skip
-        np.testing.assert_allclose(found, np.hstack((expected, expected)))
+        np.testing.assert_allclose(found[:, :4], np.hstack((expected, expected)))
     ever = np.any(rounds, axis=0)
     expected_asked = [(mine, its) for other, asked in zip(others, ever, strict=True) if asked
                       for mine, its in ((kind(8), other), (other, kind(8)))]  # fmt: skip
@@ -64,7 +65,20 @@ def test_kinds_that_do_not_fit_never_meet_and_no_speed_grows() -> None:
     for model in "bc":
         running.number(kind(1, model))
     found = running.slowdowns(kind(1, "a"), kind(1, "a"), np.ones(2, dtype=np.bool_))
-    np.testing.assert_allclose(found, [(1.0, 1.4, 1.4, 1.9), (np.inf,) * 4])
+    np.testing.assert_allclose(found, [(1.0, 1.4, 1.4, 1.9, 0.0), (*(np.inf,) * 4, 0.0)])
+
+
+def test_it_is_told_which_slowdowns_are_only_assumed() -> None:
+    known = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), Table())).with_pair(kind(1, "a"), kind(1, "b"), 1.3)
+    known = known.with_apart(kind(1, "a"), kind(1, "d"))
+    both = known.with_pair(kind(1, "b"), kind(1, "a"), 1.2)
+    for knows, assumed in ((known, [1.0, 1.0, 0.0]), (both, [0.0, 1.0, 0.0])):
+        running = RunningKinds(knows, 0.0)
+        for model in "bcd":
+            running.number(kind(1, model))
+        found = running.slowdowns(kind(1, "a"), kind(1, "a"), np.ones(3, dtype=np.bool_))
+        assert found[:, 4].tolist() == assumed
+        assert found[0, 0] == 1.3
 
 
 def test_speeds_of_pairs_are_asked_once_however_often_they_are_needed() -> None:

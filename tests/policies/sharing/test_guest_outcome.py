@@ -15,7 +15,7 @@ from slurm_soda.policies.sharing.arithmetic.completion_times import OverlappedJo
 from slurm_soda.policies.sharing.arithmetic.revocation import GuestTerms, schedule_as_guest
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcome
+from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest, expect_outcomes
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.sharing.soda.remaining_work import VALUES, expect_remaining_s
 from slurm_soda.policies.snapshot import NodeTable
@@ -29,31 +29,51 @@ XIS = st.floats(1.0, 4.0)
 
 @given(
     st.lists(TIMES_S, min_size=1, max_size=4), st.lists(TIMES_S, min_size=1, max_size=4), XIS, XIS,
-    st.floats(0.0, 1e5), st.sampled_from([100.0, np.inf]), st.booleans(), st.booleans(),
+    st.floats(0.0, 1e5), st.sampled_from([100.0, np.inf]), st.booleans(), st.sampled_from([0.0, 60.0, np.inf]),
 )  # fmt: skip
 def test_the_outcome_is_the_mean_over_all_that_may_be(
     guest_s: list[float], host_s: list[float], guest_xi: float, host_xi: float, wait_s: float, every_s: float,
-    revokes: bool, gives_way: bool,
+    revokes: bool, move_s: float,
 ) -> None:  # fmt: skip
     terms = GuestTerms(1.5, 2.0, every_s, revokes)
-    found = expect_outcome(
-        WaitingGuest(np.array(guest_s), terms, wait_s, gives_way),
+    found = expect_outcomes(
+        WaitingGuest(np.array(guest_s), terms, wait_s, move_s),
         np.array([host_s]), np.array([guest_xi]), np.array([host_xi]), 1.0,
     )  # fmt: skip
-    sooner, later, out_of_turn = [], [], []
+    sooner, later, out_of_turn, moving = [], [], [], []
     for mine_s in guest_s:
         for its_s in host_s:
             both = schedule_as_guest(mine_s, [OverlappedJob(its_s, host_xi, guest_xi)], terms)
             outlives_s = both.new_end_s - both.ends_s[0]
             early_s = max(wait_s - both.ends_s[0], 0.0) if outlives_s > 0 else 0.0
-            waits_on_s = early_s if revokes or gives_way else 0.0
+            waits_on_s = early_s if revokes or move_s < np.inf else 0.0
             out_of_turn.append(min(early_s - waits_on_s, max(outlives_s, 0.0)))
             sooner.append(wait_s + mine_s - both.new_end_s - waits_on_s)
             later.append(both.ends_s[0] - its_s)
-    assert found.sooner_s[0] == pytest.approx(np.mean(sooner), rel=1e-6, abs=1e-3)
-    assert found.later_s[0] == pytest.approx(np.mean(later), rel=1e-6, abs=1e-3)
-    assert found.out_of_turn_s[0] == pytest.approx(np.mean(out_of_turn), rel=1e-6, abs=1e-3)
-    assert 0.0 <= found.guest_work_s[0] <= np.mean(guest_s) * (1 + 1e-9)
+            moving.append(wait_s < min(both.new_end_s, its_s))
+    stays = found[0]
+    assert stays.sooner_s[0] == pytest.approx(np.mean(sooner), rel=1e-6, abs=1e-3)
+    assert stays.later_s[0] == pytest.approx(np.mean(later), rel=1e-6, abs=1e-3)
+    assert stays.out_of_turn_s[0] == pytest.approx(np.mean(out_of_turn), rel=1e-6, abs=1e-3)
+    assert 0.0 <= stays.guest_work_s[0] <= np.mean(guest_s) * (1 + 1e-9)
+    assert len(found) == (2 if move_s < np.inf and any(moving) else 1)
+    if len(found) > 1:
+        apart_s = max(wait_s - 1.5, 0.0)
+        before_s = apart_s / guest_xi - move_s
+        slowed_s = apart_s * (1.0 - 1.0 / host_xi)
+        mixed = [before_s if moved else one for moved, one in zip(moving, sooner, strict=True)]
+        assert found[1].sooner_s[0] == pytest.approx(np.mean(mixed), rel=1e-6, abs=1e-3)
+        mixed = [slowed_s if moved else one for moved, one in zip(moving, later, strict=True)]
+        assert found[1].later_s[0] == pytest.approx(np.mean(mixed), rel=1e-6, abs=1e-3)
+
+
+def test_who_moves_has_done_by_its_turn_what_it_did_beside_its_host() -> None:
+    """900 s of work, and a GPU of its own in 300 s: until then it does 200 s of it, and its host 240 s instead of 300."""
+    guest = WaitingGuest(np.array([900.0]), GuestTerms(revokes=False), 300.0, move_s=20.0)
+    _, moves = expect_outcomes(guest, np.array([[5000.0]]), np.array([1.5]), np.array([1.25]), 1.0)
+    assert moves.sooner_s[0] == moves.guest_work_s[0] == pytest.approx(200.0 - 20.0)
+    assert moves.later_s[0] == pytest.approx(60.0)
+    assert moves.out_of_turn_s[0] == 0.0
 
 
 def wide(*run_s: float) -> np.ndarray:
@@ -112,9 +132,9 @@ def test_one_value_says_of_points_what_as_many_equal_ones_say() -> None:
     assert left_s.tolist() == [[400.0], [70.0]]
     slowdown, terms = np.array([1.2]), GuestTerms(1.5, 2.0, 100.0, revokes=True)
     one, many = (
-        expect_outcome(
-            WaitingGuest(np.repeat(left_s[1], times), terms, 90.0, gives_way=True), left_s[:1], slowdown, slowdown, 1.0
-        )
+        expect_outcomes(
+            WaitingGuest(np.repeat(left_s[1], times), terms, 90.0, 60.0), left_s[:1], slowdown, slowdown, 1.0
+        )[0]
         for times in (1, VALUES)
     )
     np.testing.assert_allclose(np.stack(one), np.stack(many), rtol=1e-12)

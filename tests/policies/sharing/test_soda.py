@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
 from slurm_soda.policies.run_times.remaining_time_curve import BINS
-from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
+from slurm_soda.policies.sharing.job_kinds import TimeSlicingPrior
+from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, SLURM
+from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingPolicy, SharingSnapshot
 from slurm_soda.policies.sharing.soda.expected_waits import MOST_JOBS, expect_waits_s
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.sharing.soda.preemption_price import sum_shorter
 from slurm_soda.policies.snapshot import NodeTable
-from tests.policies.cases import cluster, preempted, running, verdicts, waiting
+from tests.policies.cases import NOW_S, cluster, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 
 MILD, HARSH = Table(else_xi=1.1), Table(else_xi=2.5)
@@ -80,6 +82,28 @@ def test_nobody_joins_who_would_soon_have_a_gpu_of_its_own() -> None:
     assert decide(by_slurm(scene(jobs, NodeTable.uniform(1, 2), MILD))).devices == {3: (0,)}
 
 
+def test_a_guest_for_minutes_of_a_host_for_hours_is_one_who_can_leave_it_at_its_turn() -> None:
+    for preemptible, wait_s, joins in ((True, 300.0, True), (False, 300.0, False), (True, 11.0, False)):
+        jobs = [
+            on(1, 20_000.0, 0, preemptible=False),
+            on(2, wait_s, 1, preemptible=False, shares=False),
+            job(3, 20_000.0, preemptible=preemptible),
+        ]
+        for as_done in (scene, lambda *of: by_slurm(scene(*of))):
+            plan = decide(as_done(jobs, NodeTable.uniform(1, 2), MILD))
+            assert plan.devices == ({3: (0,)} if joins else {})
+
+
+def test_of_those_that_look_for_a_host_whoever_gains_most_a_second_has_it() -> None:
+    table = Table({("m", "x"): (1.5, 1.5), ("m", "y"): (1.05, 1.05)})
+    jobs = [
+        on(1, 9000.0, 0, preemptible=False, model="m"), job(2, 5000.0, model="x"), job(3, 6000.0, model="y"),
+    ]  # fmt: skip
+    for longer in (jobs, [jobs[0], jobs[1]]):
+        plan = decide(scene(longer, NodeTable.uniform(1, 1), table))
+        assert plan.devices == {longer[-1]["job_id"]: (0,)}
+
+
 def test_a_host_leaves_with_its_guest() -> None:
     jobs = [
         on(1, 90_000.0, 0, preemptible=True),
@@ -127,9 +151,69 @@ def test_a_guest_gets_an_idle_gpu_of_its_own_where_that_pays() -> None:
         assert set(preempted(plan)) == ({2} if moves else set())
         assert plan.devices == ({2: (1,)} if moves else {})
     jobs = [on(1, 5000.0, 0, preemptible=False), on(2, 5000.0, 0, preemptible=True), job(3, 9000.0, shares=False)]
-    plan = decide(scene(jobs, NodeTable.uniform(1, 2), HARSH))
+    plan = decide(scene(jobs, NodeTable.uniform(1, 2), Table(else_xi=1.5)))
     assert not preempted(plan)
     assert plan.devices == {3: (1,)}
+
+
+def assumed(snapshot: SharingSnapshot, *unseen: int) -> SharingSnapshot:
+    """Nobody knows how much anybody slows anybody, and that of all jobs but these would be seen."""
+    known = LearnedSlowdowns(PredictedSlowdowns(TimeSlicingPrior(), MILD))
+    triable = ~np.isin(snapshot.jobs.job_id, unseen)
+    return replace(snapshot, known=known, sharing=replace(snapshot.sharing, triable=triable))
+
+
+@pytest.mark.parametrize(("preemptible", "unseen"), [(True, ()), (False, ()), (True, (1,)), (True, (3,))])
+def test_a_pair_that_nobody_knows_is_tried_where_that_is_seen_and_can_be_undone(
+    preemptible: bool, unseen: tuple[int, ...]
+) -> None:
+    jobs = [on(1, 9000.0, 0, preemptible=False), job(3, 20_000.0, preemptible=preemptible)]
+    plan = decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD), *unseen))
+    assert plan.devices == ({3: (0,)} if preemptible and not unseen else {})
+
+
+def test_a_pair_is_not_tried_for_less_than_a_minute_in_vain_may_cost() -> None:
+    jobs = [on(1, 60.0, 0, preemptible=False), job(3, 20_000.0)]
+    assert decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD))).devices == {}
+
+
+def test_a_guest_leaves_once_it_is_seen_that_its_place_does_not_pay() -> None:
+    jobs = [on(1, 9000.0, 0, preemptible=False), on(2, 9000.0, 0, preemptible=True)]
+    together = scene(jobs, NodeTable.uniform(1, 1), MILD)
+    for slowdown, lasted_s, leaves in ((2.5, 70.0, True), (2.5, 50.0, False), (1.2, 70.0, False)):
+        sharing = replace(together.sharing, observed_slowdown=np.full(2, slowdown), together_s=np.full(2, lasted_s))
+        plan = decide(replace(together, sharing=sharing))
+        assert set(preempted(plan)) == ({2} if leaves else set())
+        # What is known of their kinds would bring the two together again.
+        assert [action.parted_from for action in plan.preempts] == ([(1,)] if leaves else [])
+    known = decide(replace(together, known=HARSH))
+    assert [action.parted_from for action in known.preempts] == [()]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "saves_every_s", "leaves"),
+    [(9000.0, np.inf, True), (1000.0, np.inf, False), (9000.0, 600.0, False), (9000.0, 20_000.0, True)],
+)
+def test_by_slurms_mechanism_a_guest_leaves_before_its_host_ends_if_it_would_lose_more(
+    left_s: float, saves_every_s: float, leaves: bool
+) -> None:
+    """It has done some 3600 s of work."""
+    jobs = [
+        on(1, 2000.0, 0, preemptible=False, start_s=0.0), on(2, left_s, 0, preemptible=True, start_s=NOW_S - 4000.0)
+    ]  # fmt: skip
+    snapshot = by_slurm(scene(jobs, NodeTable.uniform(1, 1), MILD))
+    sharing = replace(snapshot.sharing, saves_every_s=np.full(2, saves_every_s))
+    assert set(preempted(decide(replace(snapshot, sharing=sharing)))) == ({2} if leaves else set())
+    assert not preempted(decide(replace(snapshot, sharing=sharing, mechanism=IDEAL)))
+
+
+def test_what_nobody_sees_within_twice_a_minute_counts_as_it_is_assumed() -> None:
+    for began_s, leaves in ((NOW_S - 100.0, False), (NOW_S - 200.0, True)):
+        jobs = [
+            on(1, 9000.0, 0, preemptible=False, start_s=0.0), on(2, 9000.0, 0, preemptible=True, start_s=began_s)
+        ]  # fmt: skip
+        plan = decide(assumed(scene(jobs, NodeTable.uniform(1, 1), MILD)))
+        assert set(preempted(plan)) == ({2} if leaves else set())
 
 
 def test_by_slurms_mechanism_nobody_joins_a_host_that_ends_first() -> None:

@@ -90,8 +90,9 @@ def run(
     slowdown: float = 1.3,
     change_s: float = 0.0,
     passing_limit_s: float = math.inf,
+    knowledge: str = "truth",
 ) -> SimulationOutcome:
-    rules = SharingRules(slowdown=slowdown, mechanism=mechanism)
+    rules = SharingRules(slowdown=slowdown, mechanism=mechanism, knowledge=knowledge)
     costs = Costs(start_s=change_s, restart_s=change_s)
     return simulate_sharing(
         workload, parse_cluster("3x4/8c"), policy, rules, jobs_per_gpu=2, costs=costs, passing_limit_s=passing_limit_s
@@ -124,12 +125,34 @@ def test_where_nobody_shares_all_is_the_same(change_s: float, passing_limit_s: f
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("mechanism", [IDEAL, SLURM], ids=lambda mechanism: mechanism.name)
 @pytest.mark.parametrize("slowdown", [1.0, 1.2])
-@given(workload=mixed_workloads(share=True))
-def test_until_somebody_shares_all_is_the_same(mechanism: Mechanism, slowdown: float, workload: Workload) -> None:
+@given(
+    workload=mixed_workloads(share=True),
+    knowledge=st.sampled_from(["truth", "prior"]),
+    stretch=st.sampled_from([1, 50]),
+)
+def test_until_somebody_shares_all_is_the_same(
+    mechanism: Mechanism, slowdown: float, workload: Workload, knowledge: str, stretch: int
+) -> None:
+    times = {name: getattr(workload, name) * stretch for name in ("submit_s", "run_s", "expected_s", "time_limit_s")}
     always, less = both(0.0)
-    outcomes = [run(workload, one, mechanism, slowdown=slowdown) for one in (always, less)]
+    outcomes = [
+        run(workload.with_columns(**times), one, mechanism, slowdown=slowdown, knowledge=knowledge)
+        for one in (always, less)
+    ]
     assert before_sharing(outcomes[0]) == before_sharing(outcomes[1])
     assert not np.isnan(outcomes[1].end_s).any()
+
+
+def test_it_is_asked_where_a_pair_that_nobody_knows_may_be_tried() -> None:
+    alike = {"gpus_per_node": 4, "cpus": 4, "model": "m", "user": "a"}
+    rows = [job(0, 20_000, 4, **alike, preemptible=False, shares=True) for _ in range(3)]
+    workload = Workload.build("w", [*rows, job(2, 15_000, 4, **alike, preemptible=True, shares=True)])
+    for one in both(60.0):
+        outcome = run(workload, one, slowdown=1.2, change_s=60.0, knowledge="prior")
+        assert before_sharing(outcome)[0] == 2.0
+        assert outcome.end_s[3] < 20_000, "it stays"
+        apart = run(workload, one, slowdown=3.0, change_s=60.0, knowledge="prior")
+        assert apart.preemptions.tolist() == [0, 0, 0, 1], "it is seen that they do not get on"
 
 
 def test_it_is_asked_only_where_somebody_may_be_preempted_or_joined() -> None:
