@@ -143,7 +143,7 @@ def hand_over_without_sodad(site: ServiceCluster, plan: ScenarioPlan) -> Figures
     site.scale(1, 1)
     with LoadedService(site, plan, LOW_QPS) as service:
         service.wait("one instance on cores", _one_on("cpu"))
-        draws, took_s, before = random.Random(plan.seed), [], site.count_restarts()
+        draws, took_s, before = random.Random(plan.seed), [], site.count_requeues()
         for turn in range(plan.times):
             device, qps = ("cpu", LOW_QPS) if turn % 2 else ("gpu", HIGH_QPS)
             gone_s, after_s = SODAD_GONE_S[turn // 2 % 2], draws.uniform(1.0, 10.0)
@@ -161,7 +161,7 @@ def hand_over_without_sodad(site: ServiceCluster, plan: ScenarioPlan) -> Figures
                 f" {gone_s or 1:g} s: {took_s[-1]:.1f} s"
             )
         time.sleep(SETTLE_S)
-        figures = {"requeues": site.count_restarts() - before, "open_actions": site.count_open_actions()}
+        figures = {"requeues": site.count_requeues() - before, "open_actions": site.count_open_actions()}
         return service.end({"handovers": plan.times, "handover_s": percentile(took_s, 0.5), **figures})
 
 

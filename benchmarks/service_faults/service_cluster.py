@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -133,10 +132,10 @@ class ServiceCluster:
             lambda: self.node_state(node) in ("idle", "allocated", "mixed"), f"Slurm has {node} again", 120.0
         )
 
-    def count_restarts(self) -> int:
-        """How often Slurm has requeued tasks that it still knows."""
-        said = self.cluster.exec("root", ("scontrol", "--oneliner", "show", "job")).check().stdout
-        return sum(map(int, re.findall(r" Restarts=(\d+) ", said)))
+    def count_requeues(self) -> int:
+        """How often sodad has requeued instances, by its trail."""
+        asked = "select count(*) from action where kind = 'requeue' and state = 'done'"
+        return int(first_rows(self.cluster, asked)[0][0])
 
     def count_open_actions(self) -> int:
         """Changes of which sodad's trail does not tell the end."""

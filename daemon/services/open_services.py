@@ -161,7 +161,7 @@ class OpenServices:
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         scales = () if plan is None else [one for one in plan.actions if isinstance(one, ScaleService)]
         if plan is not None and len(snapshot.services.services):
-            self._renew_low_since(snapshot, plan)
+            self._renew_low_since(snapshot, plan, at)
         seen = SeenServices({one.key: one for one in self._known}, self.tasks, slurm_state.jobs, at)
         if acts and plan is not None:
             self.drains.begin(self._wanted_drains(plan), seen, job_cache)
@@ -243,10 +243,19 @@ class OpenServices:
             self._history, self.low_since_s = before._history, before.low_since_s
             self._requeued, self._refusals = before._requeued, before._refusals
 
-    def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan) -> None:
+    def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan, at: Instant) -> None:
         renewed = renew_low_since(snapshot, plan).tolist()
         names = [ServiceKey(one.owner, one.name) for one in snapshot.services.services]
-        self.low_since_s = {key: low_s for key, low_s in zip(names, renewed, strict=True) if not math.isnan(low_s)}
+        # What the daemon before saw holds on until the router reports to this one, or has been silent for long.
+        kept = {
+            one.key: self.low_since_s[one.key]
+            for one in self._placed
+            if math.isnan(one.load_qps)
+            and at.steady_s - one.reported_steady_s <= self.settings.silent_after_s
+            and one.key in self.low_since_s
+        }
+        found = {key: low_s for key, low_s in zip(names, renewed, strict=True) if not math.isnan(low_s)}
+        self.low_since_s = kept | found
 
     def _wanted_drains(self, plan: Plan) -> Iterator[WantedDrain]:
         for one in plan.actions:

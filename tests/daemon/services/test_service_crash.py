@@ -11,7 +11,7 @@ from slurm_soda.daemon.store.tables.services import ServiceDrainRow
 from slurm_soda.slurm_ext.write.start_leases import MARK_S
 from tests.daemon.harness import Daemon, KilledError, Killer
 from tests.daemon.services.array_slurm import ArraySlurm
-from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, sodad
+from tests.daemon.services.service_daemon import CPU, GPU, Router, cluster, live, sodad
 from tests.postgresql import postgresql_server
 
 POINTS = 190
@@ -67,3 +67,20 @@ def test_a_kill_over_a_store_on_postgresql(tmp_path: Path, kill_at: int) -> None
     (tmp_path / "store.url").write_text(new_store_url())
     slurm, daemon, _, _ = play(tmp_path, kill_at)
     check_end(slurm, daemon)
+
+
+def test_a_new_sodad_goes_on_with_the_cool_down_of_the_one_before(fresh_store: Path) -> None:
+    """Until its router reports, the load of a service is not known; nothing says that it was high meanwhile."""
+    slurm = cluster()
+    settings = {"services": {"cool_down_s": 30.0, "lease_s": 300.0}}
+    daemon, router = sodad(slurm, fresh_store, **settings), Router(slurm, load_qps=300.0)
+    live(slurm, daemon, router, 15)
+    router.load_qps = 5.0
+    live(slurm, daemon, router, 45)
+    assert (len(slurm.running(CPU)), len(slurm.running(GPU))) == (0, 1)
+    daemon = sodad(slurm, fresh_store, **settings)
+    for _ in range(2):
+        daemon.run()
+        slurm.advance(1)
+    live(slurm, daemon, router, 20)
+    assert len(slurm.running(CPU)) == 1
