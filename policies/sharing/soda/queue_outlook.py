@@ -45,13 +45,14 @@ class QueueOutlook:
         self._guest_service: FloatColumn = np.sort(service[guests])
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
 
-    def weight(self, gpus: FloatColumn, *, guests_gone: int = 0) -> FloatColumn:
+    def weight(self, gpus: FloatColumn | IntColumn, *, guests_gone: int = 0) -> FloatColumn:
         """By how much all jobs together end later for each second that a running job with so many GPUs does: 1 + n g / G.
 
         Guests wait for GPUs of their own as well, but ``guests_gone``.
         """
         later = len(self.waiting) + len(self._guest_service) - guests_gone
-        return 1.0 + gpus * later / self.total_gpus
+        found: FloatColumn = 1.0 + gpus * later / self.total_gpus
+        return found
 
     def behind(self, at: int) -> int:
         """Jobs that come after one of those that wait: others of these, and guests, who want GPUs of their own as well."""
