@@ -119,6 +119,7 @@ def test_upgrade_and_downgrade_with_jobs_running(lab: PackageLab, site: UpgradeS
     for node in ("ctl", "n1"):
         site.box(node).said(LEAVE)
     site.cluster.restart_slurmctld()
+    site.cluster.exec("root", ("scontrol", "reconfigure")).check()  # slurmd would run the old prolog
     for node in ("n1", "ctl"):
         site.box(node).said(f"{APT} remove 'slurm-soda-*'")
         assert site.box(node).run("ls /opt/slurm-soda").status != 0

@@ -73,7 +73,8 @@ start_again() {
 start_all_again() { start_again sodad.service sodad-expiry.timer soda-agent.service; }
 # Which file that Slurm reads still names ours, or nothing. slurmd drains a node whose Prolog is gone, and cancels the job.
 refuse_while_slurm_uses_it() {
-    [ -z "${SLURM_SODA_FORCE:-}" ] || return 0
+    # The plugin's package may be removed after the one with the script.
+    [ -z "${SLURM_SODA_FORCE:-}" ] && [ -x "$store/packaged/named_by_slurm.sh" ] || return 0
     used=$("$store/packaged/named_by_slurm.sh" "$prefix" "$@") || return 0
     say "nothing was removed: Slurm still uses $prefix ($used); take that out, run scontrol reconfigure, and then this again"
     say "or SLURM_SODA_FORCE=1, on a machine that Slurm has left"
