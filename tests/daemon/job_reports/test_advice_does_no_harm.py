@@ -51,9 +51,9 @@ def test_the_memory_of_one_task_is_not_that_of_the_node() -> None:
 
 
 def test_a_node_that_was_not_measured_may_have_needed_more() -> None:
-    one_node = {"usage": [usage(**LITTLE)], "gpu_uses": [gpu_uses(BUSY, BUSY)]}
+    one_node: dict[str, Any] = {"usage": [usage(**LITTLE)], "gpu_uses": [gpu_uses(BUSY, BUSY)]}
     assert topics(**TWO_NODES, **one_node) == []
-    both = {"usage": [usage(**LITTLE), usage(node="n2", **LITTLE)]}
+    both: dict[str, Any] = {"usage": [usage(**LITTLE), usage(node="n2", **LITTLE)]}
     both |= {"gpu_uses": [gpu_uses(BUSY, BUSY), gpu_uses(BUSY, BUSY, node="n2")]}
     assert topics(**TWO_NODES, **both) == ["memory", "cpus"]
 
@@ -75,7 +75,7 @@ def test_what_came_after_the_last_reading_is_not_known() -> None:
 def test_a_last_run_that_resumed_needs_less_time_than_the_whole_job() -> None:
     """A limit holds for each run, and the next job may not be preempted."""
     runs = [run(0, START_S, START_S + 3000), run(1, START_S + 3100, END_S)]
-    more = {"job": job(time_limit_s=3 * 3600.0), "runs": runs, "usage": [], "gpu_uses": []}
+    more: dict[str, Any] = {"job": job(time_limit_s=3 * 3600.0), "runs": runs, "usage": [], "gpu_uses": []}
     assert topics(**more) == []
     (one,) = build_report(facts(**more | {"job": job(time_limit_s=4 * 86_400.0)}), END_S).advice
     assert one.text.startswith("It ran for 58 min 20 s of the 4 d 00 h that it asked for: with --time=1:28:00")
