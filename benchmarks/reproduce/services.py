@@ -16,7 +16,7 @@ from slurm_soda.simulator.services.record import ServicesRecord
 
 TITLE = "SODA, Figures 12, 13 and 16 to 19: inference services"
 SEEDS = (1, 2, 3, 4, 5)
-"""One month, since each takes some six CPU minutes; others draw other months (``--seed``)."""
+"""Months that each take some seven CPU minutes."""
 PACKED = ("kelp-fifo", "coda")
 """Systems that ABACUS' co-location is added to (Section VI-E)."""
 ABACUS = {"kelp-fifo": ("KELP-ABACUS", 0.484), "coda": ("CODA-ABACUS", 0.645)}
