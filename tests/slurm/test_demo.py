@@ -14,8 +14,9 @@ from slurm_soda.containers.docker_resources import list_cluster_names
 from slurm_soda.demo.cluster_runs import DemoObserver, DemoPhase
 from slurm_soda.demo.job_driver import DriverEvent
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings
-from slurm_soda.demo.job_mix.mix_demo import PAGE, REPORT, run_demo
+from slurm_soda.demo.job_mix.mix_demo import run_demo
 from slurm_soda.demo.job_mix.sacct_dump import DUMP_FILES
+from slurm_soda.demo.report_files import PAGE, REPORT
 from slurm_soda.simulator.traces.sacct.dump import read_sacct_dump
 
 pytestmark = pytest.mark.slurm
