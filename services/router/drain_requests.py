@@ -25,6 +25,8 @@ class DrainRequests:
         self._folder, self._say = folder, say
         self._jobs: frozenset[int] | None = None
         """None: sodad has not said anything yet."""
+        self._found: frozenset[str] | None = None
+        """For whom there was a file when this router began; one that serves on until another is ready loses its file."""
         self._said_s = time.monotonic()
         self._asked_s: dict[str, float] = {}
         self.chosen: frozenset[str] = frozenset()
@@ -57,7 +59,8 @@ class DrainRequests:
         if now_s - self._said_s > WISH_LASTS_S:
             return frozenset()
         if self._jobs is None:
-            return frozenset(asked)
+            self._found = frozenset(asked) if self._found is None else self._found
+            return self._found | frozenset(asked)
         return frozenset(view.stem for view in views if view.instance.job_id in self._jobs)
 
     def _candidate(self, view: RoutedInstance) -> DrainCandidate:

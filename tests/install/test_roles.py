@@ -121,7 +121,7 @@ def test_what_tests_and_benchmarks_import_is_declared() -> None:
     imported: set[str] = set()
     for path in [*(TOP / "tests").rglob("*.py"), *(TOP / "benchmarks").rglob("*.py")]:
         imported |= imported_by(path.read_text("utf-8"))
-    ours = {"slurm_soda", "tests", "benchmarks", "lint"}
+    ours = {"slurm_soda", "tests", "benchmarks", "lint", "install"}
     elsewhere = {"torch"}  # of the machine with a GPU that benchmarks/colocation measures
     declared = BASE.union(*(modules_of(lines) for lines in EXTRAS.values()))
     assert imported - sys.stdlib_module_names - ours - elsewhere - declared == set()

@@ -41,7 +41,9 @@ def test_a_trace_has_seeds_for_what_is_drawn(trace: Path, tmp_path: Path, capsys
     first, second = (path.read_text() for path in sorted((tmp_path / "per-job").glob("jobs-srtf-*")))
     assert first != second
     assert run([*map(str, asked)]) == 2
-    assert "--seed is for generated jobs, and for --can-checkpoint and --consent" in capsys.readouterr().err
+    assert (
+        "--seed is for generated jobs, and for --can-checkpoint, --consent and --cost-spread" in capsys.readouterr().err
+    )
 
 
 def test_who_does_not_consent_does_not_share(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
