@@ -58,8 +58,8 @@ class OtherFiles:
         ):
             for source in self.environ[variable].split():
                 self._copy(files, self.top / source, f"{PREFIX}/{folder}/{Path(source).name}", role, mode)
-        for source in sorted((self.top / "install" / "monitoring").iterdir()):
-            self._copy(files, source, f"{PREFIX}/share/slurm-soda/{source.name}", "controller")
+        for watching in sorted((self.top / "install" / "monitoring").iterdir()):
+            self._copy(files, watching, f"{PREFIX}/share/slurm-soda/{watching.name}", "controller")
         for script in ("named_by_slurm.sh", "in_force.sh"):
             self._copy(files, self.top / "install" / script, f"{ENVIRONMENT}/{script}", "common", 0o755)
         program = self._compile("wire", "soda-deliver-event", "BUILD=.")
