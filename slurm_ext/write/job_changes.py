@@ -159,8 +159,9 @@ def order_changes(
 ) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    Guests that wait come first, whose seats nobody else can take, then what starts now, then whoever gets the places of
-    preempted jobs, then the rest of each queue; everybody else has SiteFactor 0. A second run changes nothing.
+    Guests that wait come first, whose seats nobody else can take, then overdue jobs, tasks of services that go first, what
+    starts now, whoever gets the places of preempted jobs, and the rest of each queue; everybody else has SiteFactor 0. A
+    second run changes nothing.
 
     Args:
         plan: with its :class:`.OrderJobs`.
@@ -187,11 +188,15 @@ def order_changes(
         first = np.isin(ids, starts) & ~hopeless
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
         turn = _turns(snapshot.jobs, ids, first, then, hopeless)
-        leading, waits = ids[np.argsort(turn, kind="stable")][: np.count_nonzero(turn < _WAITS)], turn == _WAITS
+        sooner, later = np.count_nonzero(turn < _STARTS), np.count_nonzero(turn < _WAITS)
+        by_turn, waits = ids[np.argsort(turn, kind="stable")], turn == _WAITS
+        leading = np.concatenate((by_turn[:sooner], action.first, by_turn[sooner:later]))
         ordered = np.concatenate((leading, ids[waits]))
-        skippable = ~np.isin(ordered, np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES])))
+        firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], action.first))
+        skippable = ~np.isin(ordered, firm)
         guests = action.guests
-        rank = np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
+        skips = np.isin(ordered, skipping) | np.isin(ordered, action.first)
+        rank = np.where(skips & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
             leading=np.concatenate((guests, leading)),
             waiting=ids[waits],
@@ -240,13 +245,14 @@ def _lift_changes(
 ) -> list[JobChange]:
     ranked = np.concatenate((queue.leading, queue.waiting, queue.never)).tolist()
     rank = {job_id: place for place, job_id in enumerate(ranked)}
-    changes = []
+    changes, first = [], set(action.first.tolist())
     for job_id in sorted(wanted, key=lambda one: rank.get(one, len(ranked))):
         if not wanted[job_id]:
             reason = f"{action.reason}: an earlier lift is withdrawn, its own priority will do"
         else:
             late = bool(len(jobs.overdue)) and bool(jobs.overdue[jobs.row(job_id)])
             word = ("is overdue and " if late else "") + ("starts now" if job_id in starts else "waits")
+            word = "goes first for its service" if job_id in first else word
             reason = f"{action.reason}: {word}, position {rank[job_id] + 1} of {len(ranked)}"
         old = int(jobs.site_factor[jobs.row(job_id)])
         new = {"SiteFactor": str(wanted[job_id])}
