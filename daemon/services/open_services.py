@@ -24,7 +24,7 @@ from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import NO_TASKS, build_service_table
 from slurm_soda.daemon.services.service_tasks import ServiceTasks, TaskHistory, device_of, waits_after_requeue
-from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
+from slurm_soda.daemon.services.task_starts import StartStep, jobs_that_may_start, plan_starts
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.services import (
@@ -44,7 +44,7 @@ from slurm_soda.policies.services.instance_requests import tasks_that_fit
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.slurm_ext.client import SlurmClient
+from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 from slurm_soda.wire.services.router_report import RouterAnswer
@@ -177,18 +177,19 @@ class OpenServices:
         """When the next cycle is due for what is under way."""
         return soon_s if self.drains.by_job else math.inf
 
-    def first_tasks(self, plan: Plan) -> set[int]:
-        """Waiting tasks that go before all other jobs."""
+    def first_tasks(self, plan: Plan, now_s: float, left: Collection[int]) -> set[int]:
+        """Waiting tasks that go before other jobs: those alone that shall start now, and may already."""
         found: set[int] = set()
         for one in plan.actions:
             if isinstance(one, ScaleService) and one.first:
                 own = self.tasks.get(ServiceKey(one.owner, one.service), NO_TASKS)
-                found |= {record.job.job_id for record in own.waiting[one.device] if record.standing == "free"}
+                waiting, running = own.waiting[one.device], len(self._staying(own, one.device))
+                found |= jobs_that_may_start(one, waiting, running, now_s=now_s, left=left)
         return found
 
-    def first_that_fit(self, plan: Plan, snapshot: ClusterSnapshot) -> set[int]:
+    def first_that_fit(self, plan: Plan, snapshot: ClusterSnapshot, now_s: float, left: Collection[int]) -> set[int]:
         """Those of them for which there is room."""
-        return tasks_that_fit(snapshot, self.first_tasks(plan))
+        return tasks_that_fit(snapshot, self.first_tasks(plan, now_s, left))
 
     def note_sent(self, step: ServiceStep) -> None:
         """A step is recorded, and about to be sent."""
@@ -268,18 +269,19 @@ class OpenServices:
     def _starts(self, scales: Iterable[ScaleService], at: Instant, left: Collection[int]) -> Iterator[StartStep]:
         for scale in scales:
             own = self.tasks.get(ServiceKey(scale.owner, scale.service), NO_TASKS)
-            running = [
-                job for job in own.running if device_of(job) is scale.device and job.job_id not in self.drains.by_job
-            ]
             steps = plan_starts(
                 scale,
                 own.waiting[scale.device],
-                len(running),
+                len(self._staying(own, scale.device)),
                 now_s=at.now_s,
                 lease_s=self.settings.lease_s,
                 left=left,
             )
             yield from (step for step in steps if self._refusals.may_try(step.job.job_id, at.steady_s))
+
+    def _staying(self, own: ServiceTasks, device: Device) -> list[SlurmJob]:
+        """Instances that run on a device and do not leave."""
+        return [job for job in own.running if device_of(job) is device and job.job_id not in self.drains.by_job]
 
     def _answer(self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
         """Routers and people are told what holds from now on."""

@@ -340,16 +340,26 @@ def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChang
 
 
 def lease_change(job: SlurmJob, until_s: int, reason: str, action: str = "") -> JobChange:
-    """A task, or all waiting tasks of one record, shall not start before this second."""
-    return JobChange(job.job_id, "lease", {"StartTime": f"uts{until_s}"}, {"StartTime": "now"}, reason, action)
+    """A task, or all waiting tasks of one record, shall not start before this second.
+
+    It does not go first then: a lift, which Slurm keeps over a requeue, it would not tell until the lease ends.
+    """
+    new = {"StartTime": f"uts{until_s}", "SiteFactor": "0"}
+    return JobChange(job.job_id, "lease", new, {"StartTime": "now"}, reason, action)
 
 
-def lease_end_change(job: SlurmJob, reason: str, action: str = "", task: int | None = None) -> JobChange:
-    """A task may start now: all of a record, or one of them, which becomes a job of its own."""
+def lease_end_change(
+    job: SlurmJob, reason: str, action: str = "", task: int | None = None, *, keeps_lift: bool = False
+) -> JobChange:
+    """A task may start now: all of a record, or one of them, which becomes a job of its own.
+
+    Without ``keeps_lift`` a lift of earlier ends: Slurm would start the task before those that the plan ranks before it.
+    """
     part = {} if task is None else {ARRAY_TASK: str(task)}
     # Slurm tells no begin time of a task that is up against its array's own limit.
     old = {} if math.isnan(job.eligible_s) else {"StartTime": f"uts{int(job.eligible_s)}"}
-    return JobChange(job.job_id, "lease", {**part, "StartTime": "now"}, old, reason, action)
+    lift = {} if keeps_lift else {"SiteFactor": "0"}
+    return JobChange(job.job_id, "lease", {**part, "StartTime": "now", **lift}, old, reason, action)
 
 
 def drained_change(job_id: int, restarts: int, reason: str, action: str) -> JobChange:
