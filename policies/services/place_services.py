@@ -18,6 +18,8 @@ from slurm_soda.policies.services.service import Device, InstanceState
 from slurm_soda.policies.services.targets import Target, find_target
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
+_WHY_FIRST = "; its tasks go first: others wait there, or for the GPU that it gives back"
+
 
 @dataclass(frozen=True, slots=True)
 class PlaceServices:
@@ -72,17 +74,22 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
     """Whether its tasks go before others, by device: the site lets them there, others wait there, and what is ready does
-    not answer the load, or a task on cores gives a GPU back to those that wait for one. Slurm's backfill plans whole nodes
-    for jobs that wait, so that behind them a task without a near end would not start on cores that nobody needs.
+    not answer the load, or a task on cores gives a GPU back for which other users' jobs wait. Slurm's backfill plans whole
+    nodes for jobs that wait, so that behind them a task without a near end would not start on cores that nobody needs.
     """
     short = not target.preferred and _is_short(state, state.load_qps)
     may = [
         state.settings.may_go_first(state.service.partitions(device)) and changes.starts[device] > 0
         for device in Device
     ]
-    gives_back = target.gpu < state.usable(Device.GPU) and places.queue(state, Device.GPU) > 0
-    on_cpu = may[Device.CPU] and (gives_back or (short and places.queue(state, Device.CPU) > 0))
+    on_cpu = may[Device.CPU] and (
+        _gives_gpu_back(state, target, places) or (short and places.queue(state, Device.CPU) > 0)
+    )
     return on_cpu, may[Device.GPU] and short and places.queue(state, Device.GPU) > 0
+
+
+def _gives_gpu_back(state: ServiceState, target: Target, places: FreePlaces) -> bool:
+    return target.gpu < state.usable(Device.GPU) and places.is_gpu_awaited(state)
 
 
 def _is_short(state: ServiceState, load_qps: float) -> bool:
@@ -109,7 +116,7 @@ def _scalings(
                     device=device,
                     instances=changes.instances[device],
                     first=first[device],
-                    reason=reason,
+                    reason=reason + (_WHY_FIRST if first[device] else ""),
                     gpu_type=places.next_type(state) if starting else "",
                 )
             )
@@ -168,7 +175,7 @@ def _give_way(
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
         request = places.request(state, Device.GPU)
         able = _able_to_start(snapshot, table.task_id[mine], request.gpu_type)
-        if mine.any() and not able:
+        if (mine.any() and not able) or places.is_overdue_waiting(state, Device.GPU):
             continue
         tasks = tuple(able[:wanted])
         for _ in range(wanted):
