@@ -14,6 +14,7 @@ from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
+from slurm_soda.daemon.services.failed_runs import FailedRuns
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
@@ -83,6 +84,7 @@ class OpenServices:
     _requeued: set[int] = field(default_factory=set)
     """Jobs of tasks that wait again by a requeue of ours."""
     _refusals: Refusals = field(default_factory=Refusals)
+    _failed_runs: FailedRuns = field(default_factory=FailedRuns)
     _gone: list[ServiceKey] = field(default_factory=list)
     _written: tuple[Sequence[KnownService], Sequence[LoadMinute]] = ((), ())
 
@@ -136,7 +138,9 @@ class OpenServices:
             draining=self.drains.by_job.keys(),
         )
         free_gb_s = self.bandwidths.free_gb_s(snapshot.nodes.name, at.steady_s)
-        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s))
+        restarts = {job.job_id: job.restarts for own in self.tasks.values() for job in own.running}
+        failures = self._failed_runs.observe([one.key for one in self._placed], table, restarts, at.now_s)
+        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s, failures=failures))
 
     def advance(
         self,
@@ -243,6 +247,7 @@ class OpenServices:
         if before is not None:
             self._history, self.low_since_s = before._history, before.low_since_s
             self._requeued, self._refusals = before._requeued, before._refusals
+            self._failed_runs = before._failed_runs
 
     def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan, at: Instant) -> None:
         renewed = renew_low_since(snapshot, plan).tolist()

@@ -18,6 +18,9 @@ from slurm_soda.policies.services.service import Device, InstanceState
 from slurm_soda.policies.services.targets import Target, find_target
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
+MOST_FAILURES = 3
+"""After so many failures in a row on a device its tasks go first there no more, until one is ready: one may be its node's,
+three are its command's, and with each of them another job would lose its work."""
 _WHY_FIRST = "; its tasks go first: others wait there, or for the GPU that it gives back"
 
 
@@ -79,7 +82,9 @@ def _goes_first(state: ServiceState, target: Target, changes: Changes, places: F
     """
     short = not target.preferred and _is_short(state, state.load_qps)
     may = [
-        state.settings.may_go_first(state.service.partitions(device)) and changes.starts[device] > 0
+        state.settings.may_go_first(state.service.partitions(device))
+        and changes.starts[device] > 0
+        and state.failures[device] < MOST_FAILURES
         for device in Device
     ]
     on_cpu = may[Device.CPU] and (

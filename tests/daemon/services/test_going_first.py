@@ -51,3 +51,19 @@ def test_a_task_that_went_first_once_does_not_do_so_after_it_left(fresh_store: P
     live(slurm, daemon, router, 80)
     assert (task.state, task.reason, task.restarts) == ("PENDING", "BeginTime", 1)
     assert task.site_factor == 0
+
+
+def test_a_service_that_never_serves_has_few_jobs_give_way(fresh_store: Path) -> None:
+    """Each of its instances fails; with every further one another job would lose its work."""
+    slurm = cluster(gpus=8, tasks=8)
+    for job_id in range(1, 9):
+        slurm.submit(job_id, gpus=1, work_s=1e6, checkpoint="TERM")
+    slurm.tick()
+    slurm.submit(20, gpus=8, work_s=50.0, checkpoint=None)
+    quick = {"retry_s": 1.0, "requeue_failed_s": 5.0, "first_in": ["main"]}
+    daemon, router = sodad(slurm, fresh_store, services=SERVICES | quick), Router(slurm, load_qps=300.0, most=8)
+    for _ in range(90):
+        router.failed = {slurm._shown_id(task) for task in slurm.tasks(GPU)}
+        live(slurm, daemon, router, 1)
+    gave_way = sum(slurm.all[job_id].restarts for job_id in range(1, 9))
+    assert 1 <= gave_way <= 3, gave_way

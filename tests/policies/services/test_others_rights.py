@@ -82,3 +82,10 @@ def test_cores_without_the_memory_that_a_task_asks_for_are_no_place() -> None:
             task_device=np.array([0]),
         )
         assert scaled(decided(world(services, [*busy(), task], nodes, NOW_S))) == on, asked_mib
+
+
+def test_a_service_whose_instances_fail_goes_first_no_more() -> None:
+    for failures, goes_first in (((0, 2), True), ((3, 2), True), ((0, 3), False), ((0, 9), False)):
+        services = replace(table(ON_GPU, 100.0), failures=np.array([failures]))
+        plan = decided(world(services, busy()))
+        assert (first(plan), len(given_way(plan))) == ({"GPU": goes_first}, int(goes_first)), failures
