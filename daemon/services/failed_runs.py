@@ -1,46 +1,61 @@
-"""Which services fail on a device: runs of their instances that failed there since one was ready."""
+"""Which instances fail again and again, and which services on which device: what one report alone does not tell."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from slurm_soda.daemon.services.known_service import ServiceKey
-from slurm_soda.policies.services.service import Device, InstanceState, IntColumn, ServiceTable
+from slurm_soda.policies.services.service import Device, InstanceState, ServiceTable
+
+Run = tuple[int, int]
+"""Job, and how often it was restarted."""
 
 
 @dataclass(slots=True)
 class FailedRuns:
-    """Kept in memory alone: after a restart of sodad they count from none again."""
+    """Runs of instances that failed since one was ready. Kept in memory alone: a new sodad begins with none."""
 
-    _runs: dict[tuple[ServiceKey, Device], set[tuple[int, int]]] = field(default_factory=dict)
-    """Jobs and restart counts."""
+    _runs: dict[tuple[ServiceKey, Device], dict[Run, float]] = field(default_factory=dict)
+    """When each failed first, since it was ready itself."""
 
     def observe(
         self, keys: Sequence[ServiceKey], table: ServiceTable, restarts: Mapping[int, int], now_s: float
-    ) -> IntColumn:
-        """Take in the instances of these services; gives :attr:`.ServiceTable.failures`.
+    ) -> ServiceTable:
+        """The table with :attr:`.ServiceTable.failures`, and with failed instances as what they are.
+
+        A command that fails is started again on its node at least once a minute (``slurm_soda_serve.py``), so its instance
+        is reported as failed and as starting by turns. It has failed since the first time, and after ``requeue_failed_s``
+        nobody expects that it will start.
 
         Args:
             keys: of the rows of the table; all others are forgotten.
-            table: with the states of all instances.
-            restarts: how often each of their jobs was restarted.
+            table: as the newest reports tell.
+            restarts: how often each job was restarted.
             now_s: by the clock of the table.
         """
-        known = set(keys)
+        known, settings = set(keys), table.settings
         self._runs = {at: runs for at, runs in self._runs.items() if at[0] in known}
-        columns = (table.job_id, table.service, table.device, table.state, table.since_s)
+        states, since = table.state.copy(), table.since_s.copy()
         ready = set[tuple[ServiceKey, Device]]()
-        for job_id, row, device, state, since_s in zip(*(column.tolist() for column in columns), strict=True):
-            at = keys[row], Device(device)
-            late = state == InstanceState.STARTING and now_s - since_s >= table.settings.start_limit_s
+        for row, (job_id, state, since_s) in enumerate(
+            zip(table.job_id.tolist(), table.state.tolist(), table.since_s.tolist(), strict=True)
+        ):
+            at, run = (keys[table.service[row]], Device(table.device[row])), (job_id, restarts.get(job_id, 0))
+            late = state == InstanceState.STARTING and now_s - since_s >= settings.start_limit_s
             if state == InstanceState.READY:
                 ready.add(at)
             elif late or state == InstanceState.FAILED:
-                self._runs.setdefault(at, set()).add((job_id, restarts.get(job_id, 0)))
+                self._runs.setdefault(at, {}).setdefault(run, since_s)
+            first_s = self._runs.get(at, {}).get(run, since_s)
+            if state == InstanceState.STARTING and first_s < since_s and now_s - first_s >= settings.requeue_failed_s:
+                states[row] = InstanceState.FAILED
+            if states[row] == InstanceState.FAILED:
+                since[row] = first_s
         for at in ready:
             self._runs.pop(at, None)
         counts = [[len(self._runs.get((key, device), ())) for device in Device] for key in keys]
-        return np.array(counts, dtype=np.int64).reshape(len(keys), len(Device))
+        failures = np.array(counts, dtype=np.int64).reshape(len(keys), len(Device))
+        return replace(table, state=states, since_s=since, failures=failures)

@@ -139,8 +139,8 @@ class OpenServices:
         )
         free_gb_s = self.bandwidths.free_gb_s(snapshot.nodes.name, at.steady_s)
         restarts = {job.job_id: job.restarts for own in self.tasks.values() for job in own.running}
-        failures = self._failed_runs.observe([one.key for one in self._placed], table, restarts, at.now_s)
-        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s, failures=failures))
+        table = self._failed_runs.observe([one.key for one in self._placed], table, restarts, at.now_s)
+        return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s))
 
     def advance(
         self,
