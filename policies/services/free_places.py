@@ -64,22 +64,24 @@ class FreePlaces:
         return self._queues[key]
 
     def is_gpu_awaited(self, state: ServiceState) -> bool:
-        """Whether a job of another user waits there, as far as types go, for a GPU that an instance holds."""
+        """Whether a job waits there, as far as types go, for a GPU that an instance holds: another user's, or the owner's
+        own where no other user's waits on the nodes of the service's tasks on cores.
+        """
         jobs, held = self._snapshot.jobs, {one.gpu_type for one in state.on(Device.GPU, *USABLE)}
-        rows = np.flatnonzero(self._waits & (jobs.gpus > 0))
-        rows = rows[self._shared(self.nodes_of(state, Device.GPU))[jobs.partition[rows]]]
-        if state.service.owner in jobs.users:
-            rows = rows[jobs.user[rows] != jobs.users.index(state.service.owner)]
+        rows = self._waiting_on(self.nodes_of(state, Device.GPU))
+        rows = rows[jobs.gpus[rows] > 0]
         types = [-1, *(jobs.gpu_types.index(one) for one in held & set(jobs.gpu_types))]
-        return bool(len(rows)) and ("" in held or bool(np.isin(jobs.gpu_type[rows], types).any()))
+        rows = rows if "" in held else rows[np.isin(jobs.gpu_type[rows], types)]
+        if not len(rows) or state.service.owner not in jobs.users:
+            return bool(len(rows))
+        owner = jobs.users.index(state.service.owner)
+        passed = self._waiting_on(self.nodes_of(state, Device.CPU))
+        return bool((jobs.user[rows] != owner).any() or (jobs.user[passed] == owner).all())
 
     def is_overdue_waiting(self, state: ServiceState, device: Device) -> bool:
         """Whether a job that has waited too long could take what becomes free for a service."""
-        jobs = self._snapshot.jobs
-        if not len(jobs.overdue):
-            return False
-        rows = np.flatnonzero(self._waits & jobs.overdue)
-        return bool(self._shared(self.nodes_for(state, device))[jobs.partition[rows]].any())
+        overdue = self._snapshot.jobs.overdue
+        return bool(len(overdue)) and bool(overdue[self._waiting_on(self.nodes_for(state, device))].any())
 
     def request(self, state: ServiceState, device: Device) -> InstanceRequest:
         """What the next task asks for: as Slurm shows one of the service's, else by its profile."""
@@ -169,6 +171,12 @@ class FreePlaces:
         self.gpus[node] -= gpus
         self.cores[node] -= cores
         self.memory_mib[node] -= memory_mib
+
+    def _waiting_on(self, nodes: BoolColumn) -> IntColumn:
+        """Rows of others' jobs that wait in partitions with some of these nodes."""
+        rows: IntColumn = np.flatnonzero(self._waits)
+        found: IntColumn = rows[self._shared(nodes)[self._snapshot.jobs.partition[rows]]]
+        return found
 
     def _shared(self, nodes: BoolColumn) -> BoolColumn:
         """Partitions that have some of these nodes."""

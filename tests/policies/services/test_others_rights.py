@@ -39,7 +39,7 @@ def test_no_job_gives_way_to_a_service_while_an_overdue_one_waits_there() -> Non
 
 
 def test_a_gpu_is_given_back_to_those_who_can_take_it() -> None:
-    """A task on cores does not go first for a job that waits for another type, is the owner's own, or never fits."""
+    """A task on cores does not go first for a job that waits for another type, nor past others for the owner's own."""
     nodes = replace(NodeTable.uniform(4, 4), gpu_type=np.array([0, 1, 1, 1]), gpu_types=("a100", "t4"))
     service = replace(BOTH, gpu=(replace(GPU, gpu_type="a100"), replace(GPU, gpu_type="t4")))
     held = [
@@ -51,13 +51,17 @@ def test_a_gpu_is_given_back_to_those_who_can_take_it() -> None:
         ({}, True),
         ({"gpu_type": "a100"}, True),
         ({"gpu_type": "t4"}, False),
-        ({"user": "ann"}, False),
+        ({"user": "ann"}, True),  # who would be passed is she herself
     ):
         job = {**waiting(9, 2), "user": "bob", **more}
         plan = decided(world(on_gpu, [*held, job], nodes))
         assert (scaled(plan), first(plan)["CPU"]) == ({"CPU": 1, "GPU": 1}, goes_first), more
         reasons = {one.device: one.reason for one in plan.actions if isinstance(one, ScaleService)}
         assert ("go first" in reasons[Device.CPU]) == goes_first, "people read why"
+    own = [{**waiting(9, 2), "user": "ann"}, {**waiting(10, 0), "user": "bob"}]
+    assert first(decided(world(on_gpu, [*held, *own], nodes)))["CPU"] is False, (
+        "bob waits for cores, nobody else for a GPU"
+    )
 
 
 def test_nobody_waits_who_fits_nowhere() -> None:
