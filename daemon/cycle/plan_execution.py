@@ -85,9 +85,10 @@ class PlanExecutor:
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
         details = slurm_state.waiting or {}
         left = state.former_runs.left
+        first: Collection[int] = ()
         led: Collection[int] = ()
-        if plan is not None and preemptions.by_job:
-            led = state.services.first_that_fit(plan, snapshot, now_s, left)
+        if plan is not None:
+            first, led = state.services.choose_first(plan, snapshot, at, left)
         steps, changed = preemptions.advance(
             jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details, led=led
         )
@@ -99,7 +100,6 @@ class PlanExecutor:
         steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []
         if plan is not None:
-            first = state.services.first_tasks(plan, now_s, left)
             ordinary, plan = self._waiting_changes(state, snapshot, plan.led_by(first))
         joins = begin_shares(shares, plan if acts else None, slurm_state, state.job_cache, preemptions)
         shares.refusals, ordinary = joins.refusals, joins.order(ordinary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slurm_soda.daemon.services.going_first import NOT_STARTED_S
 from tests.daemon.services.service_daemon import GPU, SERVICES, Router, cluster, live, sodad
 
 FIRST = SERVICES | {"first_in": ["main"]}
@@ -67,3 +68,21 @@ def test_a_service_that_never_serves_has_few_jobs_give_way(fresh_store: Path) ->
         live(slurm, daemon, router, 1)
     gave_way = sum(slurm.all[job_id].restarts for job_id in range(1, 9))
     assert 1 <= gave_way <= 3, gave_way
+
+
+def test_a_task_that_slurm_does_not_start_though_there_is_room_goes_first_no_more(fresh_store: Path) -> None:
+    """It would be first in line for good, and others behind it wait for backfill."""
+    slurm = cluster(gpus=2, tasks=1)
+    slurm.submit(1, gpus=1, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    slurm.submit(2, gpus=2, work_s=5000.0, checkpoint=None)
+    (task,) = slurm.tasks(GPU)
+    task.never_starts = True  # what a reservation does, say
+    daemon = sodad(slurm, fresh_store, services=FIRST, policy={"name": "multifactor"}, cycle={"skipping_limit_s": 1.0})
+    router = Router(slurm, load_qps=300.0)
+    live(slurm, daemon, router, 20)
+    assert task.priority + task.site_factor > slurm.all[2].priority
+    slurm.advance(NOT_STARTED_S, step_s=30.0)
+    live(slurm, daemon, router, 3)
+    assert task.state == "PENDING"
+    assert task.priority + task.site_factor < slurm.all[2].priority
