@@ -190,18 +190,17 @@ def order_changes(
         turn = _turns(snapshot.jobs, ids, first, then, hopeless)
         sooner, later = np.count_nonzero(turn < _STARTS), np.count_nonzero(turn < _WAITS)
         by_turn, waits = ids[np.argsort(turn, kind="stable")], turn == _WAITS
-        leading = np.concatenate((by_turn[:sooner], action.first, by_turn[sooner:later]))
+        tasks, guests = action.first[~np.isin(action.first, never)], action.guests
+        leading = np.concatenate((by_turn[:sooner], tasks, by_turn[sooner:later]))
         ordered = np.concatenate((leading, ids[waits]))
-        firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], action.first))
-        skippable = ~np.isin(ordered, firm)
-        guests = action.guests
-        skips = np.isin(ordered, skipping) | np.isin(ordered, action.first)
+        firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], tasks))
+        skippable, skips = ~np.isin(ordered, firm), np.isin(ordered, skipping) | np.isin(ordered, tasks)
         rank = np.where(skips & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
             leading=np.concatenate((guests, leading)),
             waiting=ids[waits],
             unranked=action.unranked,
-            never=ids[hopeless],
+            never=np.concatenate((ids[hopeless], action.first[np.isin(action.first, never)])),
             others=action.others,
             rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
             skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),

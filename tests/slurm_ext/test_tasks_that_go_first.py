@@ -19,6 +19,7 @@ def order(rows: list[dict[str, object]], *first: int, starts: tuple[int, ...] = 
     ids = np.array([row["job_id"] for row in rows], dtype=np.int64)
     ranked = len(ids) - unranked
     verdicts = np.where(np.isin(jobs.job_id, starts), np.int8(START), np.int8(WAIT))
+    verdicts[jobs.gpus > 4] = JobVerdict.TOO_LARGE
     position = np.full(len(ids), -1)
     position[np.searchsorted(jobs.job_id, ids[:ranked])] = np.arange(ranked)
     notes = JobNotes(jobs.job_id, verdicts, np.zeros_like(ids), np.zeros(len(ids)), position)
@@ -59,3 +60,11 @@ def test_a_task_passes_jobs_of_better_bands_and_none_that_is_less_nice() -> None
     assert order(rows, 5) == [5, 1, 2, 3, 4]
     nicer = [dict(row, nice=100 * (row["job_id"] == 5)) for row in rows]
     assert order(nicer, 5) == [1, 2, 3, 4, 5]
+
+
+def test_a_task_that_no_node_can_hold_goes_before_nobody() -> None:
+    rows: list[dict[str, object]] = [{"job_id": at, "priority": 100 * (6 - at), "gpus": 1} for at in range(1, 6)]
+    rows[4]["gpus"] = 5
+    assert order(rows, 5) == [1, 2, 3, 4, 5]
+    rows[4]["site_factor"], rows[4]["priority"] = 900, 1000
+    assert order(rows, 5) == [1, 2, 3, 4, 5]
