@@ -13,9 +13,9 @@ from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.services.changes import Changes, find_changes
 from slurm_soda.policies.services.free_places import FreePlaces
 from slurm_soda.policies.services.giving_way import GivingWay
-from slurm_soda.policies.services.instances import Instance, ServiceState, ready_qps, service_states
+from slurm_soda.policies.services.instances import USABLE, Instance, ServiceState, ready_qps, service_states
 from slurm_soda.policies.services.service import Device, InstanceState
-from slurm_soda.policies.services.targets import Target, find_target
+from slurm_soda.policies.services.targets import Target, find_target, instances_for
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 
 MOST_FAILURES = 3
@@ -49,7 +49,7 @@ class PlaceServices:
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
             if first[Device.GPU] and _is_short(state, state.seen_qps):
-                urgent.append((state, changes.starts[Device.GPU]))
+                urgent.append((state, min(changes.starts[Device.GPU], _lacking(state))))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
@@ -104,6 +104,17 @@ def _is_short(state: ServiceState, load_qps: float) -> bool:
     if not state.profiled:
         return not any(one.state is InstanceState.READY for one in state.instances)
     return state.settings.headroom * ready_qps(state.instances) < load_qps
+
+
+def _lacking(state: ServiceState) -> int:
+    """Instances for which jobs may give way: that answer the load that is seen, beside those that answer or will; one, where
+    nobody knows what an instance answers.
+    """
+    kept = [one.capacity_qps for one in state.instances if one.state in USABLE]
+    new = state.gpu_qps or state.cpu_qps  # of a GPU that was not profiled: as one on cores
+    if not new:
+        return 0 if kept else 1
+    return max(instances_for(state.seen_qps / state.settings.headroom, kept, new) - len(kept), 0)
 
 
 def _scalings(

@@ -13,7 +13,18 @@ from slurm_soda.policies.services.place_services import PlaceServices
 from slurm_soda.policies.services.service import Device, Service
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import NOW_S, running, waiting
-from tests.policies.services.cases import BOTH, GPU, decided, first, given_way, instances, scaled, table, world
+from tests.policies.services.cases import (
+    BOTH,
+    GPU,
+    STARTING,
+    decided,
+    first,
+    given_way,
+    instances,
+    scaled,
+    table,
+    world,
+)
 
 ON_GPU = Service("ann", "chat", least=1, most=4, gpu=(GPU,))
 LOW = {"low_since_s": -1e4}
@@ -93,3 +104,20 @@ def test_a_service_whose_instances_fail_goes_first_no_more() -> None:
         services = replace(table(ON_GPU, 100.0), failures=np.array([failures]))
         plan = decided(world(services, busy()))
         assert (first(plan), len(given_way(plan))) == ({"GPU": goes_first}, int(goes_first)), failures
+
+
+def test_as_many_jobs_give_way_as_the_load_that_is_seen_needs() -> None:
+    """Not as many as are expected to be needed, and one for a service of which nobody knows what an instance answers."""
+    held = [running(at + 1, (at // 4, 1), submit_s=float(at)) for at in range(16)]
+    jobs = [*held, waiting(99, 2)]
+    many, unknown = replace(ON_GPU, most=16), replace(ON_GPU, most=16, gpu=())
+    for services, gives_way in (
+        (table(many, 500.0, forecast_qps=5000.0), 2),
+        (table(many, 5000.0), 16),
+        (table(many, 900.0, instances(Device.GPU, 2)), 1),
+        (table(many, 900.0, instances(Device.GPU, 1), forecast_qps=5000.0), 2),
+        (table(unknown, 0.1), 1),
+        (table(unknown, 0.1, instances(Device.GPU, 1, STARTING)), 0),
+    ):
+        plan = decided(world(services, jobs))
+        assert (first(plan), len(given_way(plan))) == ({"GPU": True}, gives_way), scaled(plan)
