@@ -83,6 +83,7 @@ def _goes_first(state: ServiceState, target: Target, changes: Changes, places: F
     short = not target.preferred and _is_short(state, state.load_qps)
     may = [
         state.settings.may_go_first(state.service.partitions(device))
+        and state.profiled  # else nobody knows how many would do
         and changes.starts[device] > 0
         and state.failures[device] < MOST_FAILURES
         for device in Device
@@ -101,19 +102,13 @@ def _is_short(state: ServiceState, load_qps: float) -> bool:
     """Whether the ready instances do not answer a load with the headroom in hand."""
     if math.isnan(load_qps) or not load_qps:
         return False
-    if not state.profiled:
-        return not any(one.state is InstanceState.READY for one in state.instances)
     return state.settings.headroom * ready_qps(state.instances) < load_qps
 
 
 def _lacking(state: ServiceState) -> int:
-    """Instances for which jobs may give way: that answer the load that is seen, beside those that answer or will; one, where
-    nobody knows what an instance answers.
-    """
+    """Instances for which jobs may give way: that answer the load that is seen, beside those that answer or will."""
     kept = [one.capacity_qps for one in state.instances if one.state in USABLE]
     new = state.gpu_qps or state.cpu_qps  # of a GPU that was not profiled: as one on cores
-    if not new:
-        return 0 if kept else 1
     return max(instances_for(state.seen_qps / state.settings.headroom, kept, new) - len(kept), 0)
 
 

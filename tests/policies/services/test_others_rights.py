@@ -107,7 +107,7 @@ def test_a_service_whose_instances_fail_goes_first_no_more() -> None:
 
 
 def test_as_many_jobs_give_way_as_the_load_that_is_seen_needs() -> None:
-    """Not as many as are expected to be needed, and one for a service of which nobody knows what an instance answers."""
+    """Not as many as are expected to be needed, and none for a service of which nobody knows how many instances would do."""
     held = [running(at + 1, (at // 4, 1), submit_s=float(at)) for at in range(16)]
     jobs = [*held, waiting(99, 2)]
     many, unknown = replace(ON_GPU, most=16), replace(ON_GPU, most=16, gpu=())
@@ -116,8 +116,8 @@ def test_as_many_jobs_give_way_as_the_load_that_is_seen_needs() -> None:
         (table(many, 5000.0), 16),
         (table(many, 900.0, instances(Device.GPU, 2)), 1),
         (table(many, 900.0, instances(Device.GPU, 1), forecast_qps=5000.0), 2),
-        (table(unknown, 0.1), 1),
-        (table(unknown, 0.1, instances(Device.GPU, 1, STARTING)), 0),
+        (table(many, 900.0, instances(Device.GPU, 2, STARTING)), 1),
+        (table(unknown, 900.0), 0),
     ):
         plan = decided(world(services, jobs))
-        assert (first(plan), len(given_way(plan))) == ({"GPU": True}, gives_way), scaled(plan)
+        assert (first(plan), len(given_way(plan))) == ({"GPU": gives_way > 0}, gives_way), scaled(plan)
