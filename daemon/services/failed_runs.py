@@ -16,10 +16,12 @@ Run = tuple[int, int]
 
 @dataclass(slots=True)
 class FailedRuns:
-    """Runs of instances that failed since one was ready. Kept in memory alone: a new sodad begins with none."""
+    """Runs of instances that failed. Kept in memory alone: a new sodad begins with none."""
 
-    _runs: dict[tuple[ServiceKey, Device], dict[Run, float]] = field(default_factory=dict)
-    """When each failed first, since it was ready itself."""
+    _in_a_row: dict[tuple[ServiceKey, Device], set[Run]] = field(default_factory=dict)
+    """Those that failed since an instance was ready there."""
+    _first_s: dict[Run, float] = field(default_factory=dict)
+    """When each that still runs failed first, since it was ready itself."""
 
     def observe(
         self, keys: Sequence[ServiceKey], table: ServiceTable, restarts: Mapping[int, int], now_s: float
@@ -37,25 +39,29 @@ class FailedRuns:
             now_s: by the clock of the table.
         """
         known, settings = set(keys), table.settings
-        self._runs = {at: runs for at, runs in self._runs.items() if at[0] in known}
+        self._in_a_row = {at: runs for at, runs in self._in_a_row.items() if at[0] in known}
         states, since = table.state.copy(), table.since_s.copy()
-        ready = set[tuple[ServiceKey, Device]]()
+        ready, first_s = set[tuple[ServiceKey, Device]](), dict[Run, float]()
         for row, (job_id, state, since_s) in enumerate(
             zip(table.job_id.tolist(), table.state.tolist(), table.since_s.tolist(), strict=True)
         ):
             at, run = (keys[table.service[row]], Device(table.device[row])), (job_id, restarts.get(job_id, 0))
-            late = state == InstanceState.STARTING and now_s - since_s >= settings.start_limit_s
             if state == InstanceState.READY:
                 ready.add(at)
-            elif late or state == InstanceState.FAILED:
-                self._runs.setdefault(at, {}).setdefault(run, since_s)
-            first_s = self._runs.get(at, {}).get(run, since_s)
-            if state == InstanceState.STARTING and first_s < since_s and now_s - first_s >= settings.requeue_failed_s:
+                continue
+            late = state == InstanceState.STARTING and now_s - since_s >= settings.start_limit_s
+            if late or state == InstanceState.FAILED:
+                self._in_a_row.setdefault(at, set()).add(run)
+            if run not in self._first_s and state != InstanceState.FAILED:
+                continue
+            first_s[run] = self._first_s.get(run, since_s)
+            if state == InstanceState.STARTING and now_s - first_s[run] >= settings.requeue_failed_s:
                 states[row] = InstanceState.FAILED
             if states[row] == InstanceState.FAILED:
-                since[row] = first_s
+                since[row] = first_s[run]
+        self._first_s = first_s
         for at in ready:
-            self._runs.pop(at, None)
-        counts = [[len(self._runs.get((key, device), ())) for device in Device] for key in keys]
+            self._in_a_row.pop(at, None)
+        counts = [[len(self._in_a_row.get((key, device), ())) for device in Device] for key in keys]
         failures = np.array(counts, dtype=np.int64).reshape(len(keys), len(Device))
         return replace(table, state=states, since_s=since, failures=failures)

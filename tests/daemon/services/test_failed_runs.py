@@ -35,10 +35,11 @@ def test_runs_count_until_one_is_ready_each_once_and_also_those_that_start_for_t
 
 def test_one_that_is_started_again_and_again_where_it_runs_has_failed_since_the_first_time() -> None:
     """``slurm_soda_serve.py`` does that at least once a minute: else none would ever be tried on another node."""
-    runs, seen = FailedRuns(), []
+    runs, seen, other = FailedRuns(), [], instances(Device.GPU, 1, READY)
     for passed_s in range(0, 700, 50):
         now_s, state = NOW_S + passed_s, FAILED if passed_s % 100 == 0 else STARTING
-        told = runs.observe([KEY], table(BOTH, 1.0, instances(Device.GPU, 1, state, now_s - 10.0)), {}, now_s)
+        both = [*instances(Device.GPU, 1, state, now_s - 10.0), *other]
+        told = runs.observe([KEY], table(BOTH, 1.0, both), {}, now_s)
         seen.append((InstanceState(int(told.state[0])), now_s - float(told.since_s[0])))
     assert seen[:4] == [(FAILED, 10.0), (STARTING, 10.0), (FAILED, 110.0), (STARTING, 10.0)]
     assert seen[11:] == [(STARTING, 10.0), (FAILED, 610.0), (FAILED, 660.0)], "by then it is not expected to start"
