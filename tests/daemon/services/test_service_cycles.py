@@ -233,9 +233,9 @@ def test_after_a_job_gave_way_in_vain_none_does_for_a_while(fresh_store: Path) -
     slurm = cluster(gpus=1)
     slurm.submit(1, gpus=1, work_s=5000.0, checkpoint="TERM", user="bob")
     slurm.tick()
-    slurm.submit(2, gpus=2, work_s=50.0, checkpoint=None)
-    for task in slurm.tasks(GPU):
-        task.never_starts = True
+    slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
+    for job in (slurm.all[2], *slurm.tasks(GPU)):
+        job.never_starts = True
     daemon, router = (
         sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}, preemption={"release_after_s": 5}),
         Router(slurm, load_qps=300.0),
