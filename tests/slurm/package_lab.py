@@ -81,6 +81,7 @@ class Box:
         self.said("rm -rf /var/tmp/debs && mkdir /var/tmp/debs")
         self.put({name: (archives[name], 0o644) for name in chosen}, "/var/tmp/debs")
         done = self.run(f"{APT} install --allow-downgrades {' '.join(f'/var/tmp/debs/{name}' for name in chosen)} 2>&1")
+        self.said("rm -rf /var/tmp/debs")
         assert done.status == 0, done.stdout[-3000:]
         return done.stdout
 

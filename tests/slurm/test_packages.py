@@ -168,6 +168,9 @@ store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
 tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type='table'")]
 print(store.execute("SELECT version_num FROM alembic_version").fetchone()[0], "of_the_future" in tables)
 print(store.execute("SELECT key, value FROM admin_setting ORDER BY key").fetchall())
+left_out = {"alembic_version", "admin_setting", "of_the_future"}
+rows = {name: store.execute(f"SELECT * FROM {name}").fetchall() for name in sorted({*tables} - left_out)}
+print({name: found for name, found in rows.items() if found})
 END"""
 SODACTL = "runuser -u slurm -- "
 
@@ -190,9 +193,11 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
     with lab.box("slurm") as box:
         box.install(archives, *roles)
         box.said(f"{SODACTL} /opt/slurm-soda/bin/sodad --new-store && {SODACTL} sodactl policy fifo")
+        box.said(f"{SODACTL} sodactl profiles set resnet50 iteration_s 0.5 --gpu-type=a100 --batch=64 --gpus=2")
         box.said("sed -i 's/^#log_level.*/log_level = \"debug\"/' /etc/slurm-soda/soda.toml")
         before = box.said(ASK)
         assert before.startswith(f"{SCHEMA_VERSION} False\n")
+        assert "resnet50" in before.splitlines()[2]
         later = newer(lab)
         said = box.install(later, *roles)
         assert "the store is backed up to /var/lib/slurm-soda/soda.db.2" in said
@@ -205,6 +210,7 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
         after = box.said(ASK)
         assert after.startswith(f"{SCHEMA_VERSION} False\n")
         assert re.sub("fifo", "soda", before.splitlines()[1]) == after.splitlines()[1]
+        assert before.splitlines()[2] == after.splitlines()[2]
         assert box.said("grep -c '^log_level' /etc/slurm-soda/soda.toml") == "1\n"
         assert len(box.said("ls /var/lib/slurm-soda/*.backup").split()) == 2
         refused = box.run(f"{APT} remove 'slurm-soda-*' 2>&1")
