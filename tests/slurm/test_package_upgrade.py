@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from benchmarks.lifted_jobs import find_lifted_jobs
+from benchmarks.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.docker_engine import connect_docker
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
 from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, PYTHON, DaemonSite
-from tests.slurm.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab
 from tests.slurm.test_packages import FUTURE
 from tests.slurm.test_sharing import TRAINS, know_the_kind, share_of
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab, role_of
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
-from tests.slurm.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab, role_of
 
 pytestmark = pytest.mark.slurm
 

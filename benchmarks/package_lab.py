@@ -22,7 +22,7 @@ from slurm_soda.containers.docker_resources import remove_cluster
 from slurm_soda.containers.images import ImageFiles, ensure_dependencies_image, ensure_images, slurm_layer, sources
 from slurm_soda.containers.slurm_releases import find_release
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 MAKE = (
     "make -s -C /tmp/source packages PACKAGES_STORE=/opt/slurm-soda/lib/slurm-soda TOOLS=/opt/slurm-soda-tools "
     "PIP_FLAGS=--no-index SOURCE_DATE_EPOCH=1795850310"
