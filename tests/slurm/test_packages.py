@@ -17,6 +17,9 @@ MOST_NODE_BYTES = 40_000_000
 OURS = "find /etc /opt /run /usr /var -xdev -path '*soda*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/mysql/*'"
 """Every path with our name in it."""
 
+PROLOG = "env SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=root /opt/slurm-soda/libexec/prolog"
+"""Without an agent: its record is written by the packaged Python."""
+
 
 @pytest.fixture(scope="module")
 def lab(slurm: str) -> Iterator[PackageLab]:
@@ -57,8 +60,7 @@ def test_a_node_is_installed_removed_and_purged(lab: PackageLab, node_archives: 
         assert box.run("ls /etc/slurm/plugstack.conf.d").stdout == ""
         assert box.said("find /opt/slurm-soda /etc/slurm-soda ! -type l \\( -perm /022 -o ! -user root \\)") == ""
         assert box.said("stat -c %a /var/spool/slurm-soda /opt/slurm-soda/libexec/prolog").split() == ["700", "755"]
-        # A prolog without an agent: its record is written by the packaged Python.
-        box.said("env SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=root /opt/slurm-soda/libexec/prolog")
+        box.said(PROLOG)
         box.said("echo '#the admins' >>/etc/slurm-soda/agent.toml")
         box.said(f"{APT} remove 'slurm-soda-*'")
         left = ours(box)
@@ -91,6 +93,25 @@ def test_what_slurm_still_names_is_not_removed(lab: PackageLab, node_archives: A
         # The plugin's link went with it, and Slurm's commands are as before.
         assert box.said("ls /etc/slurm/plugstack.conf.d") == ""
         assert "--soda-checkpoint" not in box.said("sbatch --help")
+
+
+@pytest.mark.thorough
+def test_a_dpkg_that_is_killed_costs_no_job_and_is_mended(lab: PackageLab, node_archives: Archives) -> None:
+    with lab.box("slurm") as box:
+        box.install(node_archives)
+        box.said("mkdir /var/tmp/again")
+        debs = {name: (content, 0o644) for name, content in node_archives.items() if name.endswith(".deb")}
+        box.put(debs, "/var/tmp/again")
+        broken = 0
+        for after_s in (0.1, 0.2, 0.3, 0.5, 0.8, 1.2):
+            box.run(f"timeout --signal=KILL {after_s} dpkg --install /var/tmp/again/*.deb")
+            broken += bool(box.said("dpkg --audit"))
+            box.said(PROLOG)
+        assert broken > 0
+        box.said("dpkg --install /var/tmp/again/*.deb")
+        assert box.said("dpkg --audit; dpkg --verify | grep soda || true") == ""
+        assert "usage: soda-agent" in box.said("soda-agent --help")
+        assert box.said("find /opt/slurm-soda -name '*.dpkg-*'") == ""
 
 
 @pytest.mark.thorough
