@@ -107,6 +107,11 @@ def test_an_upgrade_stops_what_runs_and_starts_it_again(machine: Machine) -> Non
     assert machine.run("common", "preinst", "upgrade", "1").returncode == 0
     assert machine.run("login", "preinst", "upgrade", "1").returncode == 0
     assert len(machine.asked("sodad")) == 1
+    # Somebody started sodad in between.
+    mark = machine.path("/run/slurm-soda-upgrade/store").stat()
+    os.utime(machine.path("/var/lib/slurm-soda/sodad.lock"), ns=(mark.st_mtime_ns + 1, mark.st_mtime_ns + 1))
+    assert machine.run("login", "preinst", "upgrade", "1").returncode == 0
+    assert len(machine.asked("sodad")) == 2
     assert machine.run("controller", "postinst", "configure", "1").returncode == 0
     assert machine.state("sodad.service") == "active"
     assert machine.state("soda-agent.service") == "inactive"

@@ -60,7 +60,8 @@ make_store_ready() {
     state=$(state_folder)
     [ -x $prefix/bin/sodad ] && [ -e "$state/sodad.lock" ] || return 0
     mkdir -p "$running"
-    [ "$(cat "$running/store" 2>/dev/null)" != "ready $2" ] || return 0
+    # Not where a sodad has had it since: dpkg was interrupted, and somebody started that again.
+    [ "$(cat "$running/store" 2>/dev/null)" = "ready $2" ] && [ "$running/store" -nt "$state/sodad.lock" ] && return
     # As whoever owns the store: root is not led anywhere by what is in his directory.
     owner=$(stat -c %U -- "$state/")
     runuser -u "$owner" -- $prefix/bin/sodad --prepare-for "$1" || {
