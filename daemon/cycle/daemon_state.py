@@ -20,6 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.scope.scope_keeper import ScopeKeeper
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
@@ -85,6 +86,7 @@ class DaemonState:
     shares: OpenShares
     former_runs: FormerRuns
     services: OpenServices
+    scope: ScopeKeeper
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -109,7 +111,11 @@ class DaemonState:
             former_runs = FormerRuns(context.store) if before is None else before.former_runs
             services = OpenServices(settings.services, context.services, context.bandwidths)
             services.recall(session, at, None if before is None else before.services)
-            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services)
+            scope = ScopeKeeper(settings.scope)
+            scope.keep(None if before is None else before.scope)
+            return cls(
+                job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services, scope
+            )
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
@@ -117,6 +123,7 @@ class DaemonState:
         self.cpu_requests.settings = settings.cpu_fit
         self.shares.settings = settings.sharing
         self.services.use(settings.services)
+        self.scope.use(settings.scope)
         self.shares.pauses.most_revocations = settings.preemption.max_per_job
 
     def count_preemptions(self) -> None:

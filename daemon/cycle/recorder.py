@@ -234,8 +234,12 @@ class CycleRecorder:
                 shares = describe_shares(result.plan, result.snapshot, state.shares.unguarded)
                 for job_id, why in state.shares.refusals.items():
                     shares.setdefault(job_id, {"no_guest": why})["refused"] = why
-                state.notes.write(session, result.plan.notes, job_cache.jobs, shares)
-            facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
+                outside = state.scope.notes(result.plan.notes.job_id.tolist())
+                state.notes.write(session, result.plan.notes, job_cache.jobs, shares, outside)
+            elsewhere = [*filter(None, (state.scope.unknown,)), *problems_elsewhere]
+            facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *elsewhere])
+            if counts := state.scope.counts(result.slurm_state, result.plan):
+                facts["scope"] = counts
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(
                 session,

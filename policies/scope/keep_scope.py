@@ -1,7 +1,7 @@
 """The last stage of a decision: a plan of the whole cluster becomes one that changes jobs in scope alone.
 
 **The rule.** No job in scope is put before one out of scope that Slurm has before it, if both may take the same nodes. So
-before each job out of scope there are, in Slurm's order, the very jobs that would be there without slurm-soda; those in scope
+before each job out of scope there are, in Slurm's order, the very jobs that would be there without us; those in scope
 change places among each other only. From this follows all that is done here:
 
 - Nothing is done to a job out of scope: no order, other request, other partition, preemption or shared GPU, and it shares
@@ -36,7 +36,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, IntColumn
 class KeepScope:
     """Takes out of a plan what it may not do, and keeps it as :attr:`.Plan.withheld`.
 
-    O(jobs) where some are out of scope, and as :func:`.find_fence_bounds` where jobs are preempted or share GPUs; else nothing.
+    O(jobs) where some are out of scope, and as :func:`.find_fence_bounds` where jobs are preempted or share.
     """
 
     name: str = "scope"
