@@ -36,8 +36,8 @@ _WORDS = {
 def count_scope(
     scope: Scope, left_out: Mapping[int, LeftOut], jobs: Mapping[int, SlurmJob], plan: Plan | None
 ) -> dict[str, Any]:
-    """Lists of the scope; waiting and running jobs in it and out of it; and of the last, by what would be done, how many
-    actions the plan withholds, and how many jobs of theirs it would start now before others.
+    """Names in the scope, of accounts and users only how many; waiting and running jobs in it and out of it; and what the
+    plan withholds: by what would be done, how many actions, and how many jobs out of scope it would start before others.
     """
     counts: Counter[tuple[bool, bool]] = Counter()
     for job_id, job in jobs.items():
@@ -46,9 +46,9 @@ def count_scope(
     document: dict[str, Any] = {
         "lists": {
             "partitions": sorted(scope.partitions),
-            "accounts": sorted(scope.accounts),
             "qos": sorted(scope.qos),
-            "users": sorted(scope.users),
+            "accounts": len(scope.accounts),
+            "users": len(scope.users),
         },
         "in_scope": {"waiting": counts[False, True], "running": counts[False, False]},
         "not_in_scope": {"waiting": counts[True, True], "running": counts[True, False]},

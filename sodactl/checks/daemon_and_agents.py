@@ -26,6 +26,7 @@ from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
+from slurm_soda.sodactl.checks.scope import check_scope_counts
 from slurm_soda.sodactl.checks.sharing import check_walls_on_nodes
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
@@ -63,6 +64,7 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                     *check_agents(session, site, config, nodes_text),
                     *_check_walls(session, site, nodes_text),
                     check_clocks(session),
+                    *check_scope_counts(site.settings.scope, session),
                 ]
             store.try_write()
     except (StoreMissingError, StoreBegunError) as error:

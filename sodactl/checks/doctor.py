@@ -19,6 +19,7 @@ from slurm_soda.sodactl.checks import (
     access,
     daemon_and_agents,
     prolog_on_nodes,
+    scope,
     services,
     sharing,
     slurm_conf,
@@ -78,6 +79,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     if config and site.settings.sharing.partitions:
         yield from _checks_of_sharing(site, probe, config, nodes_text or "")
     if config:
+        yield from scope.check_scope_names(site.settings.scope, probe, config, site.partitions().partitions)
         yield from services.check_first_in(site.settings.services, site.partitions().partitions)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)

@@ -84,7 +84,7 @@ def test_what_was_lifted_is_taken_back_when_its_owner_leaves_the_scope(
     sodad.cycles.reload(settings(scope=ONLY_ALICE, cycle={"skipping_limit_s": 1e6}))
     sodad.run()
     assert lifted(slurm) == {3: 7}
-    (row,) = [row for row in sodad.actions("release")]
+    (row,) = sodad.actions("release")
     assert row.job_id == 5
     assert row.reason == "not in scope: user bob: what was changed before is taken back"
     sodad.run()
