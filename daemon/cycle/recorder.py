@@ -190,6 +190,7 @@ class CycleRecorder:
             save_manual_shares(session, result.manual_shares, now_s)
             add_shares(session, state.shares.unrecorded, result.cycle_id, at)
             state.save(session, at)
+            state.scope.note_stage(session, effective.mode, now_s)
             save_proposals(session, result.cpu_proposals)
             intents = []
             for change in result.admitted.changes:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.config import ScopeSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.scope.counts import count_scope
 from slurm_soda.daemon.scope.own_changes import OwnChange, find_own_changes
+from slurm_soda.daemon.scope.stage_record import note_stage
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_tasks import ServiceTasks
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, ChangeOutcome
@@ -69,6 +71,8 @@ class ScopeKeeper:
     _taking_back: dict[ChangeKey, int] = field(default_factory=dict)
     """The actions that changes under way take back."""
     _undone: list[ChangeOutcome] = field(default_factory=list)
+    _stage: tuple[str, ScopeSettings] | None = None
+    """As recorded by this daemon."""
 
     @property
     def scope(self) -> Scope:
@@ -149,6 +153,13 @@ class ScopeKeeper:
         """Jobs in scope and others, and what the plan would do to the others; nothing where every job is in scope."""
         scope = self.scope
         return {} if scope.whole else count_scope(scope, self.left_out, slurm_state.jobs, plan)
+
+    def note_stage(self, session: Session, mode: str, now_s: float) -> None:
+        """Record since when sodad runs in this mode on this scope, once it does."""
+        stage = (mode, self.settings)
+        if stage != self._stage:
+            note_stage(session, mode, self.settings, now_s)
+            self._stage = stage
 
     def take_back(self, store: Store, slurm_state: SlurmState) -> list[JobChange]:
         """What is to be sent so that nothing of ours is left of waiting jobs out of scope: each is looked up once.

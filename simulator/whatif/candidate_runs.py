@@ -227,7 +227,7 @@ class CandidateRunner:
         workloads: Sequence[Workload] = (),
         scope: Scope | None = None,
     ) -> SimulationBatch:
-        """The runs of all choices; nobody shares but in the role of those that do. ``scope``: only these jobs are changed."""
+        """The runs of all choices; nobody shares but in the role of those that do. ``scope``: whom alone they change."""
         costs = costs or self.soda(self._restart_s)
         delays = PredictionDelays(
             LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf

@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.pools.configured_nodes import check_configured
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
@@ -30,6 +32,7 @@ from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.checks.metrics import check_metrics
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site.roll_out import read_standing
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
@@ -53,12 +56,21 @@ def doctor(site: SiteAccess, *, as_json: bool) -> int:
     document: Document = {
         "findings": [asdict(finding) for finding in findings],
         "counts": {state: counts[state] for state in ("ok", "warn", "fail", "skip")},
+        "roll_out": describe_roll_out(site),
     }
     if as_json:
         output.print_json(document)
     else:
         _draw(findings, document)
     return 1 if counts["fail"] else 0
+
+
+def describe_roll_out(site: SiteAccess) -> Document | None:
+    """At which stage the site stands, for programs; ``None`` where the store cannot be asked."""
+    with suppress(StoreError, SQLAlchemyError), site.store() as store, store.read() as session:
+        standing = read_standing(session, site.settings, site.now_s())
+        return asdict(standing) | {"ready": standing.ready}
+    return None
 
 
 def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
