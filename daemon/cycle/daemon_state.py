@@ -20,7 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
-from slurm_soda.daemon.scope.scope_keeper import ScopeKeeper
+from slurm_soda.daemon.scope.jobs_in_scope import JobsInScope
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
@@ -86,7 +86,7 @@ class DaemonState:
     shares: OpenShares
     former_runs: FormerRuns
     services: OpenServices
-    scope: ScopeKeeper
+    scope: JobsInScope
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -111,7 +111,7 @@ class DaemonState:
             former_runs = FormerRuns(context.store) if before is None else before.former_runs
             services = OpenServices(settings.services, context.services, context.bandwidths)
             services.recall(session, at, None if before is None else before.services)
-            scope = ScopeKeeper(settings.scope)
+            scope = JobsInScope(settings.scope)
             scope.keep(None if before is None else before.scope)
             return cls(
                 job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services, scope

@@ -55,7 +55,7 @@ def not_in_scope(why: LeftOut, job: SlurmJob) -> str:
 
 
 @dataclass(slots=True)
-class ScopeKeeper:
+class JobsInScope:
     """The scope of one daemon, from cycle to cycle."""
 
     settings: ScopeSettings
@@ -83,7 +83,7 @@ class ScopeKeeper:
         """Another scope holds from now on."""
         self.settings = settings
 
-    def keep(self, before: ScopeKeeper | None) -> None:
+    def keep(self, before: JobsInScope | None) -> None:
         """Go on from what this process knew."""
         if before is not None:
             self._clean, self._retry_s = before._clean, before._retry_s
