@@ -55,6 +55,8 @@ class DaemonContext:
     limits_lookup: LimitsLookup
     reason_to_observe: Callable[[], str] = str
     """Why nothing may be changed now, whatever the mode; empty: it may."""
+    cluster_name: Callable[[], str] = str
+    """ClusterName; empty while Slurm does not tell."""
     guests: GuestsByNode = field(default_factory=GuestsByNode)
     """For agents, whose nodes cannot tell them."""
     services: ServiceBoard = field(default_factory=ServiceBoard)

@@ -28,6 +28,7 @@ from slurm_soda.sodactl.checks import (
     slurm_hooks,
 )
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.clusters import check_federation
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.checks.metrics import check_metrics
@@ -131,6 +132,8 @@ def _checks_of_config(
     yield slurm_conf.check_versions(probe, config)
     yield from slurm_conf.check_capabilities(probe, shares=bool(site.settings.sharing.partitions))
     yield from slurm_conf.check_slurm_conf(config)
+    if (federated := check_federation(config)) is not None:
+        yield federated
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)
     yield slurm_conf.check_drained_nodes(nodes_text, site.settings.sharing.gres)

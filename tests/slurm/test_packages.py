@@ -167,7 +167,7 @@ import sqlite3
 store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
 tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type='table'")]
 print(store.execute("SELECT version_num FROM alembic_version").fetchone()[0], "of_the_future" in tables)
-print(store.execute("SELECT key, value FROM admin_setting WHERE key != 'stage' ORDER BY key").fetchall())
+print(store.execute("SELECT key, value FROM admin_setting WHERE key NOT IN ('stage', 'cluster') ORDER BY key").fetchall())
 END"""
 SODACTL = "runuser -u slurm -- "
 
