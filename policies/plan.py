@@ -150,7 +150,7 @@ class Plan:
         return ids
 
     def led_by(self, job_ids: Collection[JobId]) -> Plan:
-        """The plan in which these jobs go before all others of their queues."""
+        """The plan in which these jobs go before all others of their queues that are not overdue."""
         if not job_ids:
             return self
         first = np.array(sorted(job_ids), dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -85,7 +85,10 @@ class PlanExecutor:
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
         details = slurm_state.waiting or {}
         left = state.former_runs.left
-        led = state.services.first_that_fit(plan, snapshot) if plan is not None and preemptions.by_job else ()
+        first: Collection[int] = ()
+        led: Collection[int] = ()
+        if plan is not None:
+            first, led = state.services.choose_first(plan, snapshot, at, left)
         steps, changed = preemptions.advance(
             jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details, led=led
         )
@@ -101,7 +104,7 @@ class PlanExecutor:
         steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []
         if plan is not None:
-            ordinary, plan = self._waiting_changes(state, snapshot, plan)
+            ordinary, plan = self._waiting_changes(state, snapshot, plan.led_by(first))
         joins = begin_shares(shares, plan if acts else None, slurm_state, state.job_cache, preemptions)
         shares.refusals, ordinary = joins.refusals, joins.order(ordinary)
         if plan is not None:
@@ -146,7 +149,6 @@ class PlanExecutor:
     ) -> tuple[list[JobChange], Plan]:
         """What the plan changes of waiting jobs, and the plan with what that means for others."""
         cycle = self._settings.cycle
-        plan = plan.led_by(state.services.first_tasks(plan))
         orders = order_changes(
             plan,
             snapshot,

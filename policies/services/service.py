@@ -133,6 +133,8 @@ class ServiceTable:
     task_service: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Row of each of these tasks' service."""
     task_device: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failures: IntColumn = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    """Instances that failed since one was ready, by service and :class:`Device`; empty: none."""
     free_bandwidth_gb_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Memory bandwidth that each node of the snapshot has left until it is contended; NaN where it is not measured;
     empty: of no node."""

@@ -111,7 +111,7 @@ class LiftWalk:
         bound = np.minimum(bound, find_fence_bounds(keys, liftable, fence, snapshot))
         if len(jobs.band):  # nobody passes a waiting job of a better band, except who starts where another one made way
             band = jobs.band[rows]
-            own = np.where(rank == BEFORE_ALL, BEFORE_ALL, band)
+            own = np.where(rank <= BEFORE_ALL, rank, band)
             better = find_bounds(keys, groups, asking=liftable, rank=own, bounding=skippable, bounding_rank=band)
             bound = np.minimum(bound, better)
         kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))
