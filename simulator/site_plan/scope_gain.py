@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 from slurm_soda.simulator.engine.deciders.scoped_decider import find_left_out
 from slurm_soda.simulator.errors import SimulatorError
+from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice
 from slurm_soda.simulator.whatif.answer import WORTHWHILE_RATIO
 from slurm_soda.simulator.whatif.candidate_runs import Candidate, CandidateRunner
@@ -49,6 +51,29 @@ class ScopeGain:
     outside: GroupGain
     preemptions: float
     """Mean over the simulated workloads."""
+    policy: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+
+        def group(one: GroupGain) -> dict[str, Any]:
+            return asdict(one) | {"ratio": one.ratio}
+
+        return {"in_scope": group(self.inside), "others": group(self.outside), "preemptions": self.preemptions}
+
+    def sentences(self) -> Iterator[str]:
+        """For people."""
+        inside, outside = self.inside, self.outside
+        yield (
+            f"expected: {inside.jobs:,} jobs in scope end after {span_text(inside.after_s)} on average instead of"
+            f" {span_text(inside.before_s)} ({inside.ratio:.2f} times better; {inside.worse:,} take more than a tenth"
+            " longer)"
+        )
+        if outside.jobs:
+            yield (
+                f"expected: the {outside.jobs:,} others after {span_text(outside.after_s)} instead of"
+                f" {span_text(outside.before_s)} ({outside.worse:,} take more than a tenth longer)"
+            )
 
     @property
     def is_seen(self) -> bool:
@@ -90,6 +115,7 @@ class ScopeGains:
             compare_group(inside, before_s, after_s),
             compare_group(~inside, before_s, after_s),
             after.runs.mean("preemptions"),
+            self.choice.name,
         )
 
     def _one(self, found: Sequence[Candidate]) -> Candidate:

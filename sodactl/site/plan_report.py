@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.scenario import PolicyChoice
-from slurm_soda.simulator.site_plan.scope_gain import GroupGain, ScopeGain
+from slurm_soda.simulator.site_plan.scope_gain import ScopeGain
 from slurm_soda.simulator.site_plan.stages import ProposedStages
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
@@ -65,7 +65,7 @@ def plan_document(report: PlanReport) -> Document:
         "observed_jct_s": report.observed_jct_s if math.isfinite(report.observed_jct_s) else None,
         "restart_s": report.restart_s,
         "partitions": [asdict(use) for use in report.stages.partitions],
-        "tried": [{"name": name, "gain": _gain(gain)} for name, gain in report.stages.tried],
+        "tried": [{"name": name, "gain": gain.document()} for name, gain in report.stages.tried],
         "stages": [_stage(number, one) for number, one in enumerate(_all_stages(report), 1)],
         "standing": None if report.standing is None else asdict(report.standing) | {"ready": report.standing.ready},
         "notes": list(_notes(report)),
@@ -87,17 +87,10 @@ def _stage(number: int, stage: _Stage) -> Document:
         },
         "lines": scope_lines(stage.scope),
         "least_days": LEAST_DAYS[stage.name],
-        "gain": None if stage.gain is None else _gain(stage.gain),
+        "gain": None if stage.gain is None else stage.gain.document(),
         "watch": list(WATCH[stage.name]),
         "go_back": list(GO_BACK[stage.name]),
     }
-
-
-def _gain(gain: ScopeGain) -> Document:
-    def group(one: GroupGain) -> Document:
-        return asdict(one) | {"ratio": one.ratio}
-
-    return {"in_scope": group(gain.inside), "others": group(gain.outside), "preemptions": gain.preemptions}
 
 
 def _notes(report: PlanReport) -> Iterator[str]:
@@ -161,19 +154,6 @@ def _print_stage(number: int, stage: _Stage) -> None:
         output.print_line("   in soda.toml, then systemctl reload sodad:")
         output.print_lines(lines.split("\n"), indent=6)
     if stage.gain is not None:
-        output.print_lines(_gain_sentences(stage.gain), indent=3)
+        output.print_lines(stage.gain.sentences(), indent=3)
     output.print_lines((f"watch: {line}" for line in WATCH[stage.name]), indent=3)
     output.print_lines((f"go back: {line}" for line in GO_BACK[stage.name]), indent=3)
-
-
-def _gain_sentences(gain: ScopeGain) -> Iterator[str]:
-    inside, outside = gain.inside, gain.outside
-    yield (
-        f"expected: {inside.jobs:,} jobs in scope end after {span_text(inside.after_s)} on average instead of"
-        f" {span_text(inside.before_s)} ({inside.ratio:.2f} times better; {inside.worse:,} take more than a tenth longer)"
-    )
-    if outside.jobs:
-        yield (
-            f"expected: the {outside.jobs:,} others after {span_text(outside.after_s)} instead of"
-            f" {span_text(outside.before_s)} ({outside.worse:,} take more than a tenth longer)"
-        )
