@@ -61,6 +61,7 @@ class SnapshotReader:
             state.services.observe(slurm_state)
         with watch("observe.scope"):
             state.scope.read(slurm_state, state.pools.base_of, state.services.tasks)
+            self._guests.left_out = state.scope.left_out_by_node()
         with watch("observe.former_runs"):
             again = state.services.waits_after_requeue
             requeued = {*state.preemptions.requeued, *state.services.requeued}

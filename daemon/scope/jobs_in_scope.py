@@ -16,7 +16,7 @@ from slurm_soda.daemon.scope.counts import count_scope
 from slurm_soda.daemon.scope.own_changes import OwnChange, find_own_changes
 from slurm_soda.daemon.scope.stage_record import note_stage
 from slurm_soda.daemon.services.known_service import ServiceKey
-from slurm_soda.daemon.services.service_tasks import ServiceTasks
+from slurm_soda.daemon.services.service_tasks import RUNNING_STATES, ServiceTasks
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, ChangeOutcome
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.id_lists import split_list
@@ -25,7 +25,10 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.scope.scope import LeftOut, Scope
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.write.job_changes import ChangeKey, JobChange
+from slurm_soda.wire.core_tuning import MAX_LEFT_OUT
 
 RETRY_S = 60.0
 """What Slurm refused to take back is tried again so much later."""
@@ -153,6 +156,21 @@ class JobsInScope:
         """Jobs in scope and others, and what the plan would do to the others; nothing where every job is in scope."""
         scope = self.scope
         return {} if scope.whole else count_scope(scope, self.left_out, slurm_state.jobs, plan)
+
+    def left_out_by_node(self) -> dict[str, tuple[int, ...]]:
+        """Jobs that run and are not in scope, by node, for the nodes' agents."""
+        found: dict[str, list[int]] = {}
+        for job_id in self.left_out:
+            job = self._jobs[job_id]
+            if job.state not in RUNNING_STATES or not job.node_names:
+                continue
+            try:
+                nodes = expand_hosts(job.node_names)
+            except SlurmReplyError:
+                continue
+            for node in nodes:
+                found.setdefault(node, []).append(job_id)
+        return {node: tuple(job_ids[:MAX_LEFT_OUT]) for node, job_ids in found.items()}
 
     def note_stage(self, session: Session, mode: str, now_s: float) -> None:
         """Record since when sodad runs in this mode on this scope, once it does."""

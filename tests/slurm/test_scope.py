@@ -52,7 +52,7 @@ def factors(site: DaemonSite) -> dict[int, int]:
 
 
 def facts(site: DaemonSite) -> dict[str, Any]:
-    (row,) = site.store("select facts from cycle where error = '' order by id desc limit 1")
+    (row,) = site.store("select facts from cycle where length(error) = 0 order by id desc limit 1")
     found: dict[str, Any] = json.loads(row["facts"])
     return found
 
