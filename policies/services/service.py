@@ -140,4 +140,6 @@ class ServiceTable:
     free_bandwidth_gb_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Memory bandwidth that each node of the snapshot has left until it is contended; NaN where it is not measured;
     empty: of no node."""
+    left_out: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """By service, a :class:`.scope.LeftOut`: why a task of it may not be changed; empty: all tasks of all may."""
     settings: ServiceSettings = field(default_factory=ServiceSettings)
