@@ -13,8 +13,9 @@ from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import DEFAULT_LIMITS, ApiServer
+from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
