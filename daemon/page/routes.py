@@ -40,7 +40,7 @@ LINK_HEADER = "x-soda-link"
 KEY_HEADER = "x-soda-page"
 """No form and no link of another site can send a header, and a script of one only where we allowed it, which we do not."""
 
-MAX_REST_S = 0.5
+MAX_REST_S = 0.25
 REST_RATIO = 3
 """A user has one answer made at a time, and rests for so many times as long as it took, up to :data:`MAX_REST_S`."""
 

@@ -1,5 +1,7 @@
 // One job: why it is where it is, its timeline, its report, and what was changed.
 
+const MAX_GPU_ROWS = 256;
+
 function jobView(id) {
   const content = element('div');
   return {
@@ -75,7 +77,8 @@ function runParts(run) {
   ];
   const shared = run.shared ? ', with other jobs on its GPUs: figures of GPUs are those of all' : '';
   return section(`Run ${run.restart}, from ${instant(run.start_s)}${shared}`,
-    gpus.length ? table(columns, gpus) : element('p', { class: 'weak' }, 'No GPU was read.'));
+    gpus.length ? table(columns, gpus.slice(0, MAX_GPU_ROWS)) : element('p', { class: 'weak' }, 'No GPU was read.'),
+    gpus.length > MAX_GPU_ROWS ? element('p', { class: 'weak' }, `the first ${MAX_GPU_ROWS} of ${gpus.length}`) : '');
 }
 
 function pauses(gpu) {

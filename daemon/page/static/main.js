@@ -42,6 +42,7 @@ function drawHead(head) {
 
 async function refresh() {
   const view = state.view;
+  if (!view) return;
   const turn = ++state.asking;
   clearTimeout(state.timer);
   try {

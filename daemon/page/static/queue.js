@@ -36,7 +36,7 @@ function queueView() {
     ['partition', null, (job) => job.partition],
     ['GPUs', 'number', (job) => job.gpus],
     ['state', null, (job) => [lower(job.state), job.reason && job.reason !== 'None' ? ` (${job.reason})` : '']],
-    ['since', 'short', (job, now = state.now) => duration(now - (job.start_s ?? job.submit_s))],
+    ['since', 'short', (job) => duration(state.now - (job.start_s ?? job.submit_s))],
     ['expected start', null, (job) => expectedStart(job, state.now)],
     ['policy', null, (job) => [lower(job.verdict), job.overdue ? ', overdue' : '']],
     ['nodes', null, (job) => job.node_names],
