@@ -6,7 +6,6 @@ import logging
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 
@@ -19,8 +18,6 @@ from slurm_soda.slurm_ext.errors import SodaError
 
 PAGE_LIMITS = ConnectionLimits(connections=64, per_peer=64, header_s=5.0, body_s=5.0, answer_s=30.0)
 """Of one address as many as of all: behind a proxy, or through ssh, everybody has the same."""
-
-_ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +52,3 @@ def bind_page(settings: PageSettings) -> BoundPage:
     except SodaError as error:
         log(logging.ERROR, "no-page", error=error)
         return BoundPage(problems=(str(error),))
-
-
-def page_url(settings: PageSettings, port: int | None = None) -> str:
-    """Where browsers find the page, with a slash at the end.
-
-    Args:
-        settings: with an address.
-        port: as bound, where the configuration leaves that open.
-    """
-    if settings.url:
-        return settings.url.rstrip("/") + "/"
-    host, configured = settings.address or ("127.0.0.1", 0)
-    name = socket.gethostname() if host in _ANY_ADDRESS else f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port or configured}/"
-
-
-def own_hosts(settings: PageSettings) -> frozenset[str]:
-    """Names under which the page is reached, as a Host header may have them, without ports."""
-    listens = settings.address[0] if settings.address else ""
-    named = urlsplit(page_url(settings)).hostname or ""
-    return frozenset({named, listens.lower(), socket.gethostname().lower()} - {""})

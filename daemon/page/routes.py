@@ -24,9 +24,9 @@ from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import Viewer, user_name
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import PageSettings
+from slurm_soda.daemon.page.addresses import page_url
 from slurm_soda.daemon.page.change_view import MAX_CHANGES, ChangePage, read_changes
 from slurm_soda.daemon.page.document import CONTENT_SECURITY_POLICY, DOCUMENT
-from slurm_soda.daemon.page.endpoint import page_url
 from slurm_soda.daemon.page.gpu_view import MAX_NODES, GpuPage, Kinds, gpu_page, read_gpu_holders
 from slurm_soda.daemon.page.job_view import JobPage, read_job_page
 from slurm_soda.daemon.page.kept_rows import KeptRows

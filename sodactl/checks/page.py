@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator
 
-from slurm_soda.daemon.page.endpoint import page_url
+from slurm_soda.daemon.page.addresses import page_url
 from slurm_soda.sodactl.checks.check_result import CheckResult
 from slurm_soda.sodactl.checks.local_http import get_local, is_loopback
 from slurm_soda.sodactl.site_access import SiteAccess
