@@ -134,7 +134,7 @@ class Munge:
         return self._make(_payload(_REQUEST, target))
 
     def encode_secret(self, secret: bytes, uid: int) -> str:
-        """A credential in which this user (and root) alone can read ``secret``: MUNGE encrypts what it carries.
+        """A credential in which this user alone can read ``secret``: MUNGE encrypts what it carries.
 
         Raises:
             MungeError: munge is missing, failed or did not answer in time.

@@ -4,6 +4,9 @@ const REFRESH_MS = 15000;
 const KEY = 'soda-page-key';
 const state = { key: '', view: null, head: { private: [], user: '' }, now: Date.now() / 1000, zone: 0, asking: 0, timer: 0 };
 
+// With what was searched and chosen in them, for as long as the page is open.
+const kept = { queue: queueView(), gpus: gpusView(), changes: changesView() };
+
 function byId(id) {
   return document.getElementById(id);
 }
@@ -86,7 +89,7 @@ function show() {
   if (!state.key) return;
   const [, name, id] = location.hash.split('/');
   if (name === 'job' && /^[1-9][0-9]{0,9}$/.test(id ?? '')) state.view = jobView(id);
-  else state.view = { gpus: gpusView, changes: changesView }[name]?.() ?? queueView();
+  else state.view = kept[name] ?? kept.queue;
   document.title = `${state.view.title} · slurm-soda`;
   for (const link of byId('views').children) {
     if (link.getAttribute('href') === `#/${name || 'queue'}`) link.setAttribute('aria-current', 'page');

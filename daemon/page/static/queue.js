@@ -27,6 +27,12 @@ function queueView() {
       typing = setTimeout(() => again({ words: words.value }), 250);
     },
   });
+  const number = element('input', {
+    placeholder: 'job number', 'aria-label': 'Show a job by its number', inputmode: 'numeric', size: 10, maxlength: 10,
+    change: () => {
+      if (/^[1-9][0-9]{0,9}$/.test(number.value.trim())) location.hash = `#/job/${number.value.trim()}`;
+    },
+  });
   const mine = element('input', { type: 'checkbox', change: () => again({ mine: mine.checked }) });
   const columns = [
     ['place', 'number', (job) => job.position ?? ''],
@@ -47,7 +53,7 @@ function queueView() {
       element('div', { class: 'tools' },
         choice('State', [['all', 'waiting and running'], ['waiting', 'waiting'], ['running', 'running']], asked.states,
           (states) => again({ states })),
-        words, element('label', {}, mine, ' mine only')),
+        words, element('label', {}, mine, ' mine only'), number),
       totals, rows,
     ],
     ask: () => ['queue', { ...asked, limit: ROWS }],

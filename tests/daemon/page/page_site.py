@@ -110,8 +110,11 @@ class Browser:
             self.cookie = answer.cookies["soda-page"]
         return answer
 
-    def get(self, path: str, **more: str) -> httpx.Response:
-        return ask(self.app, path, {"Cookie": f"soda-page={self.cookie}", "X-Soda-Page": self.key, **more})
+    def get(self, path: str) -> httpx.Response:
+        return asyncio.run(self.asking(path))
+
+    async def asking(self, path: str) -> httpx.Response:
+        return await asking(self.app, path, {"Cookie": f"soda-page={self.cookie}", "X-Soda-Page": self.key})
 
     def view(self, path: str) -> Any:
         answer = self.get(path)
@@ -125,12 +128,15 @@ class Browser:
 def ask(
     app: Application, path: str, headers: Mapping[str, str], *, method: str = "GET", host: str = "127.0.0.1:6832"
 ) -> httpx.Response:
-    async def asking() -> httpx.Response:
-        transport = httpx.ASGITransport(app=app, client=("10.0.0.9", 1234))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:6832") as client:
-            return await client.request(method, path, headers={"Host": host, **headers})
+    return asyncio.run(asking(app, path, headers, method=method, host=host))
 
-    return asyncio.run(asking())
+
+async def asking(
+    app: Application, path: str, headers: Mapping[str, str], *, method: str = "GET", host: str = "127.0.0.1:6832"
+) -> httpx.Response:
+    transport = httpx.ASGITransport(app=app, client=("10.0.0.9", 1234))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:6832") as client:
+        return await client.request(method, path, headers={"Host": host, **headers})
 
 
 def _app(router: APIRouter) -> FastAPI:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.page import kept_rows
 from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueFilter, QueueRow, queue_page, read_queue
+from slurm_soda.daemon.page.routes import MAX_WAITING_OF_USER
 from slurm_soda.daemon.store.tables.scheduling import Job
 from tests.daemon.page.page_site import NOW_S, PageSite, fill, job, note
 from tests.sodactl.conftest import HOSTILE
@@ -106,6 +108,29 @@ def test_rows_are_read_once_for_all(site: PageSite, monkeypatch: pytest.MonkeyPa
     assert (one.queued(), other.queued()) == (before, before)
     site.later(kept_rows.MAX_AGE_S)
     assert 11 in other.queued()
+
+
+def test_a_user_with_many_questions_keeps_no_connections(site: PageSite) -> None:
+    fill(site)
+    alice, bob = site.browser(1000), site.browser(1001)
+
+    async def many() -> list[int]:
+        go_on, read = asyncio.Event(), site.served._routes._queue.read
+
+        async def read_late() -> list[QueueRow]:
+            await go_on.wait()
+            return await read()
+
+        site.served._routes._queue.read = read_late
+        asked = [asyncio.create_task(alice.asking("/data/queue")) for _ in range(MAX_WAITING_OF_USER + 2)]
+        asked.append(asyncio.create_task(bob.asking("/data/queue")))
+        while sum(task.done() for task in asked) < 2:
+            await asyncio.sleep(0.01)
+        go_on.set()
+        return sorted([(await task).status_code for task in asked])
+
+    assert asyncio.run(many()) == [*[200] * (MAX_WAITING_OF_USER + 1), 429, 429]
+    assert not site.served._routes._waiting
 
 
 def test_rows_of_the_store_are_those_of_the_jobs(site: PageSite) -> None:
