@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
-from slurm_soda.daemon.api.listening import bind_listening
+from slurm_soda.daemon.api.own_address import bind_own_address
 from slurm_soda.daemon.config import MetricsSettings
 
 METRICS_LIMITS = ConnectionLimits(connections=16, per_peer=8, header_s=5.0, body_s=5.0, answer_s=20.0)
@@ -38,4 +38,4 @@ def bind_metrics(settings: MetricsSettings) -> socket.socket | None:
     Raises:
         SodaError: it cannot be bound.
     """
-    return bind_listening("metrics", settings.listen, settings.address)
+    return bind_own_address("metrics", settings.listen, settings.address)

@@ -37,7 +37,7 @@ class ShownChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePage:
+class ChangeExcerpt:
     """Some changes, newest first."""
 
     changes: Sequence[ShownChange]
@@ -47,7 +47,7 @@ class ChangePage:
 
 def read_changes(
     session: Session, viewer: Viewer, *, before: int | None = None, limit: int = MAX_CHANGES
-) -> ChangePage:
+) -> ChangeExcerpt:
     """The newest changes of jobs that this viewer may see.
 
     Args:
@@ -66,7 +66,7 @@ def read_changes(
     if before is not None:
         query = query.where(Action.id < before)
     found = session.execute(query.order_by(Action.id.desc()).limit(limit + 1)).all()
-    return ChangePage([shown_change(action, user, name) for action, user, name in found[:limit]], len(found) > limit)
+    return ChangeExcerpt([shown_change(action, user, name) for action, user, name in found[:limit]], len(found) > limit)
 
 
 def shown_change(action: Action, user: str | None, name: str | None) -> ShownChange:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import Application, ConnectionLimits
-from slurm_soda.daemon.api.listening import bind_listening
+from slurm_soda.daemon.api.own_address import bind_own_address
 from slurm_soda.daemon.config import PageSettings
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.page.guard import PageGuard
@@ -48,7 +48,7 @@ def bind_page(settings: PageSettings) -> BoundPage:
     goes on.
     """
     try:
-        return BoundPage(bind_listening("page", settings.listen, settings.address))
+        return BoundPage(bind_own_address("page", settings.listen, settings.address))
     except SodaError as error:
         log(logging.ERROR, "no-page", error=error)
         return BoundPage(problems=(str(error),))

@@ -86,12 +86,12 @@ class GpuTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPage:
+class GpuExcerpt:
     """Some nodes."""
 
     totals: GpuTotals
     found: int
-    """Nodes that were asked for, on all pages."""
+    """Nodes that were asked for, those before and after these included."""
     offset: int
     nodes: Sequence[ShownNode]
 
@@ -161,9 +161,9 @@ def _natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", name))
 
 
-def gpu_page(
+def gpu_excerpt(
     nodes: Iterable[NodeHolders], viewer: Viewer, *, kind: Kinds, offset: int, limit: int, now_s: float
-) -> GpuPage:
+) -> GpuExcerpt:
     """What a viewer is shown.
 
     Args:
@@ -180,7 +180,7 @@ def gpu_page(
     gpus = [gpu for node in shown for gpu in node.gpus]
     totals = GpuTotals(len(gpus), sum(gpu.held for gpu in gpus), sum(len(gpu.jobs) > 1 for gpu in gpus))
     found = [node for node in shown if _is_of_kind(node, kind, viewer.user)]
-    return GpuPage(totals, len(found), offset, found[offset : offset + min(limit, MAX_NODES)])
+    return GpuExcerpt(totals, len(found), offset, found[offset : offset + min(limit, MAX_NODES)])
 
 
 def _is_of_kind(node: ShownNode, kind: Kinds, user: str) -> bool:

@@ -56,7 +56,7 @@ class ShownShare:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPage:
+class ShownJob:
     """All of it."""
 
     job_id: int
@@ -82,17 +82,17 @@ class JobPage:
     """Oldest first."""
 
 
-def read_job_page(session: Session, head: ViewHeader, viewer: Viewer, job_id: int, now_s: float) -> JobPage | None:
+def read_shown_job(session: Session, head: ViewHeader, viewer: Viewer, job_id: int, now_s: float) -> ShownJob | None:
     """The newest job of this id; ``None`` if there is none, or none that this viewer may see."""
     view = job_detail_view(session, head, job_id)
     if view.job is None or not viewer.may_see(view.job):
         return None
     report = read_job_report(session, view.job, now_s) if viewer.may_see_use(view.job) else None
-    return _page(view, view.job, report, now_s)
+    return _shown(view, view.job, report, now_s)
 
 
-def _page(view: JobDetailView, job: Job, report: JobReport | None, now_s: float) -> JobPage:
-    return JobPage(
+def _shown(view: JobDetailView, job: Job, report: JobReport | None, now_s: float) -> ShownJob:
+    return ShownJob(
         job_id=job.job_id,
         user=job.user,
         account=job.account,

@@ -69,12 +69,12 @@ class QueueTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePage:
+class QueueExcerpt:
     """Some rows of the queue."""
 
     totals: QueueTotals
     found: int
-    """Rows that were asked for, on all pages."""
+    """Rows that were asked for, those before and after these included."""
     offset: int
     jobs: Sequence[QueueRow]
 
@@ -167,7 +167,9 @@ def _place(row: QueueRow) -> tuple[bool, float, int]:
     return row.state != "PENDING", math.inf if row.position is None else row.position, row.job_id
 
 
-def queue_page(rows: Iterable[QueueRow], viewer: Viewer, asked: QueueFilter, *, offset: int, limit: int) -> QueuePage:
+def queue_excerpt(
+    rows: Iterable[QueueRow], viewer: Viewer, asked: QueueFilter, *, offset: int, limit: int
+) -> QueueExcerpt:
     """What a viewer is shown of the queue, from a row on.
 
     Args:
@@ -182,4 +184,4 @@ def queue_page(rows: Iterable[QueueRow], viewer: Viewer, asked: QueueFilter, *, 
     gpus, waiting_gpus = sum(row.gpus for row in seen), sum(row.gpus for row in waiting)
     totals = QueueTotals(len(waiting), waiting_gpus, len(seen) - len(waiting), gpus - waiting_gpus)
     found = [row for row in seen if asked.matches(row)]
-    return QueuePage(totals, len(found), offset, found[offset : offset + min(limit, MAX_ROWS)])
+    return QueueExcerpt(totals, len(found), offset, found[offset : offset + min(limit, MAX_ROWS)])

@@ -27,12 +27,12 @@ from slurm_soda.daemon.api.viewers import Viewer, user_name
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import PageSettings
 from slurm_soda.daemon.page.addresses import page_url
-from slurm_soda.daemon.page.change_view import MAX_CHANGES, ChangePage, read_changes
+from slurm_soda.daemon.page.change_view import MAX_CHANGES, ChangeExcerpt, read_changes
 from slurm_soda.daemon.page.document import CONTENT_SECURITY_POLICY, DOCUMENT
-from slurm_soda.daemon.page.gpu_view import MAX_NODES, GpuPage, Kinds, gpu_page, read_gpu_holders
-from slurm_soda.daemon.page.job_view import JobPage, read_job_page
+from slurm_soda.daemon.page.gpu_view import MAX_NODES, GpuExcerpt, Kinds, gpu_excerpt, read_gpu_holders
+from slurm_soda.daemon.page.job_view import ShownJob, read_shown_job
 from slurm_soda.daemon.page.kept_rows import KeptRows
-from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueFilter, QueuePage, States, queue_page, read_queue
+from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueExcerpt, QueueFilter, States, queue_excerpt, read_queue
 from slurm_soda.daemon.page.sessions import PageSessions
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Shown:
     """One answer."""
 
     head: PageHead
-    view: QueuePage | GpuPage | JobPage | ChangePage
+    view: QueueExcerpt | GpuExcerpt | ShownJob | ChangeExcerpt
 
 
 class PageRoutes:
@@ -156,7 +156,7 @@ class PageRoutes:
         asked = QueueFilter(states, viewer.user if mine else "", words.strip().casefold())
         async with self._turn(viewer):
             rows = await self._queue.get()
-            return await self._answer(viewer, lambda: queue_page(rows, viewer, asked, offset=offset, limit=limit))
+            return await self._answer(viewer, lambda: queue_excerpt(rows, viewer, asked, offset=offset, limit=limit))
 
     async def gpus(
         self, request: Request, *, kind: Kinds = "all", offset: Offset = 0, limit: NodeLimit = 50
@@ -166,7 +166,7 @@ class PageRoutes:
         async with self._turn(viewer):
             nodes = await self._gpus.get()
             return await self._answer(
-                viewer, lambda: gpu_page(nodes, viewer, kind=kind, offset=offset, limit=limit, now_s=now_s)
+                viewer, lambda: gpu_excerpt(nodes, viewer, kind=kind, offset=offset, limit=limit, now_s=now_s)
             )
 
     async def job(self, request: Request, job_id: JobId) -> Response:
@@ -175,7 +175,7 @@ class PageRoutes:
 
         def read(session: Session) -> bytes:
             head = self._views.head(session, viewer)
-            page = read_job_page(session, head, viewer, job_id, now_s)
+            page = read_shown_job(session, head, viewer, job_id, now_s)
             if page is None:  # in the same words whether there is such a job or not
                 raise HTTPException(404, f"no job {job_id} is shown to {viewer.user}")
             return encode_view(Shown(self._page_head(session, viewer), page))
@@ -211,7 +211,7 @@ class PageRoutes:
             raise HTTPException(401, "no session: it is over, or sodad began again; `sodactl page` gives a link")
         return await self._access.viewer_of(uid)
 
-    async def _answer(self, viewer: Viewer, make: Callable[[], QueuePage | GpuPage]) -> Response:
+    async def _answer(self, viewer: Viewer, make: Callable[[], QueueExcerpt | GpuExcerpt]) -> Response:
         head = await self._views.read(lambda session: self._page_head(session, viewer))
         return _json(await run_in_threadpool(lambda: encode_view(Shown(head, make()))))
 

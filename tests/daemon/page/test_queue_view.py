@@ -9,7 +9,7 @@ import pytest
 
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.page import kept_rows
-from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueFilter, QueueRow, queue_page, read_queue
+from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueFilter, QueueRow, queue_excerpt, read_queue
 from slurm_soda.daemon.page.routes import MAX_WAITING_OF_USER
 from slurm_soda.daemon.store.tables.scheduling import Job
 from tests.daemon.page.page_site import NOW_S, PageSite, fill, job, note
@@ -139,5 +139,5 @@ def test_rows_of_the_store_are_those_of_the_jobs(site: PageSite) -> None:
         rows = read_queue(session)
         live = session.query(Job).where(Job.end_s.is_(None)).count()
     assert len(rows) == live
-    page = queue_page(rows, Viewer("bob", frozenset({"jobs"})), QueueFilter(), offset=0, limit=1)
+    page = queue_excerpt(rows, Viewer("bob", frozenset({"jobs"})), QueueFilter(), offset=0, limit=1)
     assert (page.found, [one.job_id for one in page.jobs]) == (2, [8])

@@ -8,7 +8,7 @@ import socket
 from slurm_soda.slurm_ext.errors import SodaError
 
 
-def bind_listening(section: str, listen: str, address: tuple[str, int] | None) -> socket.socket | None:
+def bind_own_address(section: str, listen: str, address: tuple[str, int] | None) -> socket.socket | None:
     """The address that ``listen`` of a section of the configuration names; ``None`` where it names none.
 
     Raises:
