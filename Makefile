@@ -20,7 +20,7 @@ SERVE := $(filter-out 0 no,$(SERVICES))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,$(if $(SERVE),build/services,build/demo)))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
+.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm matrix thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -61,8 +61,13 @@ unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 		echo "once more, one at a time: what failed (a busy machine answers late; a fault fails again)"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
-slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=24.11|26.05)
+slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=22.05|24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
+
+matrix: engine $(READY) ## The tests on real Slurm with each of its tested versions, one after the other (three quarters of an hour)
+	@failed=; for version in 22.05 24.11 26.05; do \
+		echo "Slurm $$version"; $(MAKE) --no-print-directory slurm SLURM=$$version || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on Slurm$$failed" >&2; exit 1; }
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered

@@ -153,8 +153,8 @@ class RunRecords:
         """Count a run as over, after its last reading; CPU seconds that only its epilog saw are added now."""
         run.over = True
         if run.usage and run.epilog_cpu_s > run.usage.cpu_s:
-            at_s = run.closed.at_s if run.closed else 0.0
-            run.usage.add_unaccounted_cpu_s(max(at_s, run.usage.last_s), run.epilog_cpu_s - run.usage.cpu_s)
+            at_s = run.closed.at_s if run.closed else run.usage.last_s
+            run.usage.add_unaccounted_cpu_s(at_s, run.epilog_cpu_s - run.usage.cpu_s)
 
     def save(self, run: NodeRun, now_s: float) -> None:
         """Write a run's sums to the spool, and count them as news."""
