@@ -38,8 +38,8 @@ def entered(browser: HeadlessBrowser, site: ServedSite) -> BrowserTab:
     return tab
 
 
-def test_every_view_is_drawn_without_an_error(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 300) as site:
+def test_every_view_is_drawn_without_an_error(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 300) as site:
         tab = entered(browser, site)
         shown = {view: drawn(tab, view) for view in VIEWS}
         assert "270 jobs for 540 GPUs waiting, 30 jobs with 60 GPUs running" in shown["#/queue"]
@@ -54,8 +54,8 @@ def test_every_view_is_drawn_without_an_error(browser: HeadlessBrowser, tmp_path
         }
 
 
-def test_the_timeline_has_waits_runs_and_uses(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 30) as site:
+def test_the_timeline_has_waits_runs_and_uses(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 30) as site:
         tab = entered(browser, site)
         drawn(tab, f"#/job/{STORY_JOB}")
         counts = {
@@ -65,9 +65,9 @@ def test_the_timeline_has_waits_runs_and_uses(browser: HeadlessBrowser, tmp_path
         assert counts == {"wait": 2, "run": 1, "shared": 1, "mark": 1, "change": 3, "use": 4}
 
 
-def test_text_of_users_stays_text(browser: HeadlessBrowser, tmp_path: Path) -> None:
+def test_text_of_users_stays_text(browser: HeadlessBrowser, fresh_store: Path) -> None:
     names = [*SCRIPTS, *(name for name in HOSTILE if name and "\0" not in name)]
-    with served_site(tmp_path, 300, names=names) as site:
+    with served_site(fresh_store, 300, names=names) as site:
         tab = entered(browser, site)
         for view in VIEWS:
             shown = drawn(tab, view)
@@ -81,8 +81,8 @@ def test_text_of_users_stays_text(browser: HeadlessBrowser, tmp_path: Path) -> N
         assert tab.faults() == []
 
 
-def test_the_policy_keeps_other_scripts_from_running(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 30) as site:
+def test_the_policy_keeps_other_scripts_from_running(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 30) as site:
         tab = entered(browser, site)
         for attempt in (
             "document.body.insertAdjacentHTML('beforeend', '<p>x</p>')",
@@ -98,9 +98,9 @@ def test_the_policy_keeps_other_scripts_from_running(browser: HeadlessBrowser, t
 
 @pytest.mark.parametrize("private", ["jobs", "all"])
 def test_no_foreign_job_is_shown_where_slurm_keeps_them_private(
-    browser: HeadlessBrowser, tmp_path: Path, private: str
+    browser: HeadlessBrowser, fresh_store: Path, private: str
 ) -> None:
-    with served_site(tmp_path, 300, private=private) as site:
+    with served_site(fresh_store, 300, private=private) as site:
         tab = entered(browser, site)
         for view in ("#/queue", "#/gpus", "#/changes", f"#/job/{STORY_JOB}"):
             shown = drawn(tab, view)
@@ -110,8 +110,8 @@ def test_no_foreign_job_is_shown_where_slurm_keeps_them_private(
         tab.wait_for("document.getElementById('status').textContent === 'no job 30 is shown to alice'")
 
 
-def test_a_link_works_once_and_a_session_is_of_one_browser(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 30) as site:
+def test_a_link_works_once_and_a_session_is_of_one_browser(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 30) as site:
         link = site.link()
         first, second = browser.new_tab(), browser.new_tab()
         first.open(link)
@@ -132,8 +132,8 @@ def test_a_link_works_once_and_a_session_is_of_one_browser(browser: HeadlessBrow
         assert beside.evaluate("localStorage.length") == 0
 
 
-def test_the_search_and_the_pages(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 300) as site:
+def test_the_search_and_the_pages(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 300) as site:
         tab = entered(browser, site)
         rows = "document.querySelectorAll('main tbody tr').length"
         assert tab.evaluate(rows) == 100
@@ -146,8 +146,8 @@ def test_the_search_and_the_pages(browser: HeadlessBrowser, tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_ten_thousand_jobs(browser: HeadlessBrowser, tmp_path: Path) -> None:
-    with served_site(tmp_path, 10_000, private="jobs") as site:
+def test_ten_thousand_jobs(browser: HeadlessBrowser, fresh_store: Path) -> None:
+    with served_site(fresh_store, 10_000, private="jobs") as site:
         tab = entered(browser, site)
         for view in VIEWS[:2] + VIEWS[3:]:
             assert "user" not in drawn(tab, view).replace("\tuser\t", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +33,15 @@ def found(soda: Bench, section: str) -> list[tuple[str, str]]:
     return [(one["state"], f"{one['found']}; {one['remedy']}") for one in findings if one["check"] == "page"]
 
 
-def test_the_page_answers(soda: Bench, lives: None, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with served_site(tmp_path_factory.mktemp("page"), 30) as site:
+@pytest.fixture
+def page_store(made_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copy(made_store, folder / "soda.db")
+    return folder
+
+
+def test_the_page_answers(soda: Bench, lives: None, page_store: Path) -> None:
+    with served_site(page_store, 30) as site:
         ((state, text),) = found(soda, f'listen = "127.0.0.1:{site.port}"')
         assert (state, f"links lead to {site.url}" in text) == ("ok", True)
         ((state, text),) = found(soda, f'listen = "127.0.0.1:{site.port}"\nurl = "https://soda.site.example"')
@@ -43,10 +51,8 @@ def test_the_page_answers(soda: Bench, lives: None, tmp_path_factory: pytest.Tem
 @pytest.mark.parametrize(
     ("url", "state"), [("", "warn"), ("http://ctl.site.example:6832", "warn"), ("https://s.example", "ok")]
 )
-def test_over_a_network_only_with_tls(
-    soda: Bench, lives: None, tmp_path_factory: pytest.TempPathFactory, url: str, state: str
-) -> None:
-    with served_site(tmp_path_factory.mktemp("page"), 30) as site:
+def test_over_a_network_only_with_tls(soda: Bench, lives: None, page_store: Path, url: str, state: str) -> None:
+    with served_site(page_store, 30) as site:
         ((told, text),) = found(soda, f'listen = "0.0.0.0:{site.port}"\nurl = "{url}"')
         assert (told, "without encryption" in text) == (state, state == "warn")
 
