@@ -89,10 +89,8 @@ def test_a_job_is_explained_without_asking_slurm(site: PageSite) -> None:
 def test_a_job_tells_with_whom_it_shares_and_that_it_gave_way(site: PageSite) -> None:
     fill(site)
     host, guest = (site.browser(1001).view(f"/data/jobs/{job_id}") for job_id in (8, 9))
-    assert [(share["as_guest"], share["others"]) for share in (*host["shares"], *guest["shares"])] == [
-        (False, [9]),
-        (True, [8]),
-    ]
+    shares = [(share["as_guest"], share["others"]) for share in (*host["shares"], *guest["shares"])]
+    assert shares == [(False, [9]), (True, [8])]
     assert [entry["phase"] for entry in host["preemptions"]] == ["done"]
     assert [run["node_names"] for run in host["runs"]] == ["train"]
     assert "Slurm: RUNNING on train since" in host["reasons"][0]
