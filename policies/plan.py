@@ -140,6 +140,8 @@ class Plan:
     """What is said of waiting jobs' CPUs, by job id, most urgent first."""
     facts: Mapping[Word, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
+    withheld: tuple[Action, ...] = ()
+    """What would be done to jobs that are not in scope, or would need such jobs; nothing of it is done."""
 
     @property
     def behind(self) -> list[int]:

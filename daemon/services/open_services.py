@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
@@ -152,6 +152,7 @@ class OpenServices:
         left: Collection[int],
         *,
         acts: bool,
+        out_of_scope: Callable[[ServiceKey], str] = lambda _key: "",
     ) -> list[ServiceStep]:
         """What to send, leases that keep tasks from starting first; and the answers to routers.
 
@@ -162,6 +163,7 @@ class OpenServices:
             job_cache: knows when jobs were first submitted.
             left: requeued jobs whose former run has certainly left its nodes.
             acts: sodad enforces; otherwise nothing of this changes anything.
+            out_of_scope: why a service is not in scope, of which nothing is changed; empty if it is.
         """
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         scales = () if plan is None else [one for one in plan.actions if isinstance(one, ScaleService)]
@@ -169,13 +171,14 @@ class OpenServices:
             self._renew_low_since(snapshot, plan, at)
         seen = SeenServices({one.key: one for one in self._known}, self.tasks, slurm_state.jobs, at)
         if acts and plan is not None:
-            self.drains.begin(self._wanted_drains(plan), seen, job_cache)
+            drains = (one for one in self._wanted_drains(plan) if not out_of_scope(one.key))
+            self.drains.begin(drains, seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
             # Where the change limits cut, no service loses its leases to the starts of another.
             starts = sorted(self._starts(scales, at, left), key=lambda one: one.lets_start)
             steps = [ServiceStep(one.change, start=one) for one in starts] + steps
-        self._answer(scales, snapshot)
+        self._answer(scales, snapshot, out_of_scope)
         return steps
 
     def next_s(self, soon_s: float) -> float:
@@ -277,7 +280,9 @@ class OpenServices:
             )
             yield from (step for step in steps if self._refusals.may_try(step.job.job_id, at.steady_s))
 
-    def _answer(self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
+    def _answer(
+        self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot, out_of_scope: Callable[[ServiceKey], str]
+    ) -> None:
         """Routers and people are told what holds from now on."""
         by_key: dict[ServiceKey, dict[Device, ScaleService]] = {}
         for scale in scales:
@@ -289,6 +294,7 @@ class OpenServices:
         for one in self._known:
             wanted = by_key.get(one.key, {})
             nothing = "sodad decides nothing now" if one.key in placed else _ABANDONED
+            nothing = out_of_scope(one.key) or nothing
             reason = next((scale.reason for scale in wanted.values()), nothing)
             leaving = {drain.job_id: drain.why for drain in drains.get(one.key, ())}
             counts = {device: wanted[device].instances if device in wanted else 0 for device in Device}

@@ -51,6 +51,8 @@ class OrderJobs:
     """Tasks of services that go before all jobs that are not overdue: what they take nobody else has."""
     reserving: int = 0
     """So many at the head of :attr:`job_ids` pass smaller jobs too, although they wait; counts in a pool alone."""
+    fence: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Waiting jobs, of any queue, that nobody is put before and nothing is changed of: they are not in scope."""
 
     @property
     def id(self) -> str:

@@ -204,6 +204,7 @@ def order_changes(
             others=action.others,
             rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
             skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),
+            fence=action.fence,
         )
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
