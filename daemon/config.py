@@ -253,14 +253,39 @@ class MetricsSettings(_Section):
     @field_validator("listen")
     @classmethod
     def _is_address(cls, listen: str) -> str:
-        if listen and _split_address(listen) is None:
-            raise ValueError('an address and a port, such as "127.0.0.1:6831" or "[::1]:6831"; "" for none')
-        return listen
+        return _checked_address(listen, 6831)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port."""
         return _split_address(self.listen)
+
+
+class PageSettings(_Section):
+    """``[page]``: a web page for users, at an address of its own, for those who have a link of ``sodactl page``."""
+
+    listen: str = ""
+    """``HOST:PORT``; empty: nowhere."""
+    url: str = Field(default="", pattern=r"^(https?://[A-Za-z0-9._~:/\[\]%-]+)?$")
+    """Where browsers reach it, such as that of a proxy with TLS before it; empty: :attr:`listen` itself."""
+    session_hours: float = Field(default=12.0, gt=0, le=168)
+    """After so long a user needs another link."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, listen: str) -> str:
+        return _checked_address(listen, 6832)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port."""
+        return _split_address(self.listen)
+
+
+def _checked_address(listen: str, example: int) -> str:
+    if listen and _split_address(listen) is None:
+        raise ValueError(f'an address and a port, such as "127.0.0.1:{example}" or "[::1]:{example}"; "" for none')
+    return listen
 
 
 def _split_address(text: str) -> tuple[str, int] | None:
@@ -314,6 +339,7 @@ class Settings(_Section):
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     metrics: MetricsSettings = MetricsSettings()
+    page: PageSettings = PageSettings()
     slurm: SlurmSettings = SlurmSettings()
 
 

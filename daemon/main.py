@@ -46,6 +46,7 @@ from slurm_soda.daemon.cycle.store_cluster import check_cluster, read_cluster_na
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.metrics.site_metrics import begin_metrics
+from slurm_soda.daemon.page.endpoint import bind_page
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store, store_path
 from slurm_soda.daemon.store.preparation import prepare_store
@@ -288,6 +289,7 @@ class _Site:
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
         metrics = begin_metrics(context, lambda: cycles.settings)
+        page = bind_page(cycles.settings.page)
         writer = ReportWriter(
             store,
             clock,
@@ -297,11 +299,14 @@ class _Site:
             bandwidths=context.bandwidths,
             on_report=metrics.on_report,
         )
-        cycles.problems, cycles.on_cycle = lambda: (*writer.problems(), *metrics.problems), metrics.on_cycle
+        cycles.problems, cycles.on_cycle = (
+            lambda: (*writer.problems(), *metrics.problems, *page.problems),
+            metrics.on_cycle,
+        )
         context.services.wake = waker.call
         server = make_api_server(
             store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services,
-            metrics=metrics.endpoint,
+            metrics=metrics.endpoint, page=page.socket,
         )  # fmt: skip
         shares = ShareSchedule(
             context,

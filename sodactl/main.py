@@ -33,6 +33,10 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "report": LazyCommand(
             f"{_HERE}.live.report:report", "What a job used of what it held, and what would be better."
         ),
+        "page": LazyCommand(
+            f"{_HERE}.live.page:page",
+            "A link to the page that shows the queue, jobs, GPUs and changes in a browser.",
+        ),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."

@@ -58,8 +58,10 @@ class DeviceProfile:
 
     @property
     def capacity_qps(self) -> float:
-        """Queries in a second that it answers, batch after batch; 0 where the device cannot meet the target."""
-        return 1000.0 * self.batch / self.batch_ms if self.batch else 0.0
+        """Queries in a second that it answers at least, batch after batch, the measured error included; 0 where the device
+        cannot meet the target.
+        """
+        return 1000.0 * self.batch / (self.batch_ms * (1.0 + self.error_ratio)) if self.batch else 0.0
 
     def bandwidth_with(self, cores: int) -> float:
         """Memory bandwidth in GB/s that an instance with so many cores counts with: what its owner's profile says, but no

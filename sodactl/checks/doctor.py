@@ -32,6 +32,7 @@ from slurm_soda.sodactl.checks.clusters import check_federation
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.checks.metrics import check_metrics
+from slurm_soda.sodactl.checks.page import check_page
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site.roll_out import read_standing
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -98,6 +99,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
     yield from check_metrics(site, config)
+    yield from check_page(site)
 
 
 def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult]:

@@ -10,12 +10,12 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.daemon.explanations.start_reasons import describe_score, score_text
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.scope import describe_scope
-from slurm_soda.sodactl.explain.start_reasons import describe_score, score_text
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
