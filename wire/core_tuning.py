@@ -189,8 +189,9 @@ class ReportAnswer:
     """The latest order for every run on several nodes of which this node is one."""
     guests: tuple[GuestGpus, ...] = ()
     """Runs on this node that hold GPUs beside other jobs."""
-    left_out: tuple[int, ...] = ()
-    """Jobs on this node that are not in the site's scope: nothing is limited for or of them."""
+    left_out: tuple[int, ...] | None = None
+    """Jobs on this node that are not in the site's scope: nothing is limited for or of them. ``None``: as last told, by a
+    sodad that has just started or is of an older version."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -205,10 +206,11 @@ class ReportAnswer:
         """
         data = decode_json(body, MAX_ANSWER_BYTES, "answer")
         read = JsonFields("answer", data)
+        told = isinstance(data, dict) and data.get("left_out") is not None
         return cls(
             node=read.name("node"),
             seq=read.whole("seq", 0, 1 << 53),
             cores=tuple(CoreOrder.from_dict(item) for item in read.objects("cores", MAX_ORDERS)),
             guests=tuple(GuestGpus.from_dict(item) for item in read.objects("guests", MAX_GUESTS)),
-            left_out=read.wholes("left_out", MAX_LEFT_OUT, 1, MAX_JOB_ID),
+            left_out=read.wholes("left_out", MAX_LEFT_OUT, 1, MAX_JOB_ID) if told else None,
         )

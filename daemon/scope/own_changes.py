@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_soda.daemon.store.audit_log import UNSETTLED_STATES
 from slurm_soda.daemon.store.settlement import is_shown, shown_fields
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.slurm_ext.write.job_changes import ARRAY_TASK, JobChange, lease_end_change
+from slurm_soda.slurm_ext.write.job_changes import ARRAY_TASK, JobChange, known_change, lease_end_change
 
 _NO_REQUEST = frozenset({"SiteFactor", "StartTime", ARRAY_TASK})
 """Fields of changes that say nothing of what a job asks for."""
@@ -44,8 +45,8 @@ def find_own_changes(
     found = []
     lifted = next((action for action in own if "SiteFactor" in action.new), None)
     if lifted is not None and lifted.new["SiteFactor"] == shown.get("SiteFactor", "0") != "0":
-        fields = {"SiteFactor": "0"}, {"SiteFactor": shown["SiteFactor"]}
-        found.append(OwnChange(lifted.id, JobChange(job.job_id, "release", *fields, text, f"scope:{lifted.id}")))
+        ends = known_change(job.job_id, "release", {"SiteFactor": "0"}, {"SiteFactor": shown["SiteFactor"]}, text)
+        found.append(OwnChange(lifted.id, replace(ends, action=f"scope:{lifted.id}")))
     lease = next((action for action in own if action.new.get("StartTime", "").startswith("uts")), None)
     if lease is not None and job.eligible_s == float(lease.new["StartTime"].removeprefix("uts")):
         found.append(OwnChange(lease.id, lease_end_change(job, text, f"scope:{lease.id}")))
@@ -54,7 +55,7 @@ def find_own_changes(
         if action.kind != "rewrite" or not wrote or is_shown(wrote, shown) is False:
             continue
         restored = {name: action.old[name] for name in wrote}
-        change = JobChange(job.job_id, "rewrite", restored, wrote, text, f"scope:request:{action.id}")
-        found.append(OwnChange(action.id, change))
+        change = known_change(job.job_id, "rewrite", restored, wrote, text)
+        found.append(OwnChange(action.id, replace(change, action=f"scope:request:{action.id}")))
         shown |= {name: value for name, value in restored.items() if name in shown}
     return found, settled

@@ -48,8 +48,12 @@ class JobKeys:
 
     def joined(self, other: JobKeys) -> JobKeys:
         """These jobs, and then the others, of the same table."""
-        pairs = ((self.rows, other.rows), (self.keys, other.keys), (self.partition, other.partition))
-        return JobKeys(*(np.concatenate(pair) for pair in pairs), self.table_length)
+        return JobKeys(
+            np.concatenate((self.rows, other.rows)),
+            np.concatenate((self.keys, other.keys)),
+            np.concatenate((self.partition, other.partition)),
+            self.table_length,
+        )
 
     def key(self, priority: int, at: int) -> int:
         """Key that a job would have with another priority."""

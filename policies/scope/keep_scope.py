@@ -132,9 +132,9 @@ def _without_split_groups(actions: Sequence[Action], check: _ScopeCheck) -> list
     asked = {job_id for action in preempts for job_id in (*action.for_jobs, action.job_id)}
     check.look_up(asked | {action.job_id for action in actions if isinstance(action, JoinGpus)})
     served = {job_id for action in preempts for job_id in action.for_jobs if check.goes_first(job_id)}
-    for action in preempts:
-        if not check.may_change(action.job_id):
-            served.difference_update(action.for_jobs)
+    for one in preempts:
+        if not check.may_change(one.job_id):
+            served.difference_update(one.for_jobs)
     found: list[Action] = []
     for action in actions:
         if isinstance(action, PreemptJob) and not action.parted_from:

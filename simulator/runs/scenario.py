@@ -223,7 +223,7 @@ class Scenario:
                 preemptions=preemptions,
                 progress=progress,
             )
-        run = partial(simulate, self.workload, self.cluster) if served is None else served.simulate
+        run = partial(simulate, self.workload, self.cluster, scope=self.scope) if served is None else served.simulate
         return run(
             policy,
             costs=self.costs,
@@ -236,7 +236,6 @@ class Scenario:
             site=self.site,
             preemptions=preemptions,
             progress=progress,
-            **({} if self.scope is None else {"scope": self.scope}),
         )
 
     def _speed(self) -> SpeedModel | None:

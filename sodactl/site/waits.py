@@ -58,6 +58,8 @@ def compare_waits(session: Session, settings: ScopeSettings, since_s: float, now
     )
     waits: dict[tuple[bool, bool], list[float]] = {}
     for submit_s, start_s, partition, account, user in rows:
+        if start_s is None:
+            continue
         outside = bool(scope.leaves_out(partition, account, "", user))
         waits.setdefault((outside, submit_s >= since_s), []).append(max(start_s - submit_s, 0.0))
     outside_pair = _means(waits, outside=True)

@@ -34,6 +34,16 @@ def test_a_guest_is_a_gpu_job_once_the_controller_says_on_which_gpus(tmp_path: P
     assert gpus()[11] == (1, 2), "a controller that has just started says nothing yet"
 
 
+def test_jobs_out_of_scope_are_those_of_the_last_answer(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for job_id in (10, 11):
+        node.take(event("open", job_id, gpus=[]))
+    node.run_records.take_left_out([11, 99])
+    assert {run.key.job_id: run.left_out for run in node.run_records.active()} == {10: False, 11: True}
+    node.run_records.take_left_out([])
+    assert not any(run.left_out for run in node.run_records.active())
+
+
 def read_gpus(node: Node, now_s: float, gpus: int = 1) -> None:
     """One sample of all runs, which are not closed."""
     readings = dict.fromkeys(range(gpus), GpuReading(0.123456, 12345.678, 40960.0, 123.456))

@@ -73,7 +73,8 @@ def usage(last_s: float, cpu_s: float) -> JobUsage:
 
 def test_a_report_is_on_disk_when_it_is_answered(site: Site) -> None:
     answer = site.post(NodeReport("n1", "a", 1, 110.0, (OPENED,), (), (usage(110.0, 9.0),), 4, ("no cgroup",)))
-    assert (answer.status_code, answer.json()) == (200, {"node": "n1", "seq": 1, "cores": [], "guests": []})
+    told = {"node": "n1", "seq": 1, "cores": [], "guests": [], "left_out": None}
+    assert (answer.status_code, answer.json()) == (200, told)
     assert [(event.kind, event.job_id, event.record["gpus"]) for event in site.rows(NodeEvent)] == [("open", 7, [0, 1])]
     assert [(seen.node, seen.gpu_count, seen.faults) for seen in site.rows(AgentHeartbeat)] == [
         ("n1", 4, ["no cgroup"])

@@ -146,3 +146,16 @@ def test_a_pattern_or_a_list_in_one_text_is_no_name(named: str) -> None:
 def test_a_name_is_listed_once() -> None:
     with pytest.raises(ValueError, match="'a' is there twice"):
         Settings.model_validate({"scope": {"accounts": ["a", "a"]}})
+
+
+def test_agents_are_told_of_jobs_out_of_scope_on_their_nodes(slurm: FakeSlurm, daemon: Callable[..., Daemon]) -> None:
+    slurm.submit(1, gpus=1, work_s=900.0, user="bob")
+    slurm.submit(2, gpus=1, work_s=900.0, user="alice")
+    slurm.advance(5)
+    slurm.submit(3, gpus=4, work_s=900.0, user="bob")
+    sodad = daemon(scope=ONLY_ALICE)
+    sodad.run()
+    assert sodad.cycles._context.guests.left_out == {"n1": (1,)}
+    sodad.cycles.reload(settings())
+    sodad.run()
+    assert sodad.cycles._context.guests.left_out == {}

@@ -109,6 +109,11 @@ def test_an_answer_survives_the_way_through_json() -> None:
     assert ReportAnswer.from_json(json.dumps(answer.to_dict()).encode()) == answer
     assert ReportAnswer.from_json(b'{"node": "n1", "seq": 3}') == ReportAnswer("n1", 3)
     assert ReportAnswer.from_json(b'{"node": "n1", "seq": 0}') == ReportAnswer("n1", 0)
+    for told, known in ((b"null", None), (b"[]", ()), (b"[7, 4]", (7, 4))):
+        read = ReportAnswer.from_json(b'{"node": "n1", "seq": 0, "left_out": ' + told + b"}")
+        assert read.left_out == known
+    with pytest.raises(RecordError, match="left_out"):
+        ReportAnswer.from_json(b'{"node": "n1", "seq": 0, "left_out": [0]}')
 
 
 def test_unknown_keys_are_ignored_everywhere() -> None:

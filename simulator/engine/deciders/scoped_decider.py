@@ -20,7 +20,7 @@ from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.workload import Workload
-from slurm_soda.slurm_ext.write.job_changes import order_changes
+from slurm_soda.slurm_ext.write.queue_order import order_queues
 
 STOCK_RESERVATIONS = 10
 """As of ``multifactor`` where it stands for the present: Slurm's backfill keeps room for the first blocked jobs."""
@@ -46,8 +46,9 @@ class ScopedDecider(SnapshotDecider):
         wanted = super().plan(snapshot)
         jobs = snapshot.jobs
         priority = jobs.priority.copy()
-        for change in order_changes(wanted, snapshot, skipping_limit_s=0.0):
-            priority[jobs.row(change.job_id)] += int(change.new["SiteFactor"])
+        for order in order_queues(wanted, snapshot, skipping_limit_s=0.0):
+            for job_id, factor in order.wanted.items():
+                priority[jobs.row(job_id)] += factor
         started = self._stock.decide(replace(snapshot, jobs=jobs.with_columns(priority=priority)))
         return replace(
             started,

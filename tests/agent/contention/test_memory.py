@@ -60,6 +60,8 @@ class Node:
     faults: list[str] = field(default_factory=list)
     held: dict[int, int] = field(default_factory=dict)
     """Cores that somebody else limits jobs to."""
+    left_out: set[int] = field(default_factory=set)
+    """Jobs that are not in scope."""
 
     def resource_controller(
         self, *, resctrl: Path | None = None, enabled: bool = True, **settings: Any
@@ -89,7 +91,8 @@ class Node:
         group.mkdir(parents=True, exist_ok=True)
         (group / "tasks").write_text("".join(f"{thread}\n" for thread in THREADS.get(job_id, ())))
         gpus = (0,) if job_id == GPU_JOB else ()
-        return NodeRun(RunKey(job_id, 900), JobOpened(job_id, 0, "n1", 2001, "alice", "main", 900.0, gpus, 8))
+        opened = JobOpened(job_id, 0, "n1", 2001, "alice", "main", 900.0, gpus, 8)
+        return NodeRun(RunKey(job_id, 900), opened, left_out=job_id in self.left_out)
 
     def groups(self) -> list[str]:
         return sorted(filter(None, self.machine.look()))
@@ -186,6 +189,22 @@ def test_a_group_that_will_not_go_at_once_goes_later(
     before = node.machine.log()
     node.turn(resource_controller, (CALM, LOUD))
     assert node.machine.log() == before
+
+
+def test_nobody_is_held_back_beside_a_job_that_is_not_in_scope(node: Node) -> None:
+    resource_controller = node.resource_controller()
+    for _ in range(3):
+        node.turn(resource_controller, ALL)
+    assert f"soda-{LOUD}" in node.groups()
+    node.left_out = {CALM}
+    for _ in range(3):
+        node.turn(resource_controller, ALL)
+        assert node.groups() == []
+    node.left_out = set()
+    for _ in range(4):
+        node.turn(resource_controller, ALL)
+    assert f"soda-{LOUD}" in node.groups()
+    assert node.faults == []
 
 
 def test_without_a_gpu_job_or_without_cpu_jobs_nothing_is_made(node: Node) -> None:

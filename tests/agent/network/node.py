@@ -66,6 +66,8 @@ class Node:
     unified: dict[int, str] = field(default_factory=dict)
     now_s: float = 1000.0
     rules: Counted = field(default_factory=Counted)
+    left_out: set[int] = field(default_factory=set)
+    """Jobs that are not in scope."""
 
     def resource_controller(self, settings: NetworkSettings = SETTINGS) -> NetworkController:
         """An agent's controller after its start; it found nothing wrong."""
@@ -80,6 +82,8 @@ class Node:
     def turn(self, resource_controller: NetworkController, *jobs: int, later_s: float = 2.0) -> tuple[str, ...]:
         self.now_s += later_s
         runs = [run_of(job_id, self.groups.node, wide=job_id == WIDE) for job_id in jobs]
+        for run in runs:
+            run.left_out = run.key.job_id in self.left_out
         return tuple(self.namespace.run(lambda: resource_controller.turn(NodeSample(self.now_s, runs, unix_s=0.0))))
 
     @property

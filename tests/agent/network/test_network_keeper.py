@@ -42,6 +42,16 @@ def test_shared_out_while_both_kinds_are_here_and_nothing_left_after(node: Node,
     assert "slurm-soda" not in Path(f"/proc/{sleepers[1]}/cgroup").read_text()
 
 
+def test_nothing_is_shared_out_beside_a_job_that_is_not_in_scope(node: Node, sleepers: list[int]) -> None:
+    node.pids.update({WIDE: {sleepers[0]}, CPU_JOB: {sleepers[1]}})
+    resource_controller = node.resource_controller()
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
+    assert node.is_shared_out()
+    node.left_out = {CPU_JOB}
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
+    assert node.untouched()
+
+
 SENDER = """
 import os, socket, sys
 group, uid = sys.argv[1:]

@@ -318,3 +318,19 @@ def test_steps_are_as_long_as_the_site_says(tmp_path: Path) -> None:
     node.tuned(JOB)
     assert node.now_s - begun_s < 5 + 5 * (10 + 1) + 10
     assert 19 <= node.core_messages.measurements[0].samples <= 21
+
+
+def test_a_job_that_leaves_the_scope_has_all_its_cores_again(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    job = node.add(JOB, knee(6), room=TWENTY)
+    node.tuned(JOB)
+    assert node.cores.has(JOB) == Within(6)
+    job.run.left_out = True
+    before = len(node.cores.set_to)
+    node.pass_time(600.0)
+    assert node.cores.has(JOB) == 20
+    assert len(node.cores.set_to) == before
+    job.run.left_out = False
+    node.tuned(JOB, fits=2)
+    assert node.cores.has(JOB) == Within(6)
+    assert node.faults == []
