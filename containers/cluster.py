@@ -27,7 +27,7 @@ from slurm_soda.containers.container_commands import (
     run_in_container,
 )
 from slurm_soda.containers.docker_engine import ReportProgress, connect_docker
-from slurm_soda.containers.images import ensure_images
+from slurm_soda.containers.images import ensure_bare_image, ensure_images
 from slurm_soda.containers.slurm_config import slurm_config_files
 from slurm_soda.containers.slurm_releases import find_release
 
@@ -79,21 +79,26 @@ class ContainerCluster:
         systemd: bool = False,
         backup: bool = False,
         serving: bool = False,
+        bare: bool = False,
         progress: ReportProgress = _no_progress,
     ) -> ContainerCluster:
         """Brings a cluster up and returns when every node is idle; a failure or an interrupt leaves nothing behind.
 
-        With ``serving`` it has HAProxy everywhere, and ONNX Runtime in :data:`SERVING_PYTHON`'s environment.
+        With ``serving`` it has HAProxy everywhere, and ONNX Runtime in :data:`SERVING_PYTHON`'s environment. With ``bare``
+        it is a site of Slurm under systemd that has no slurm-soda.
 
         Raises:
             ClusterError: a value out of range, a cluster of that name, no engine, or a daemon that does not start.
         """
         release = find_release(slurm)
-        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm, systemd, backup, serving)
+        spec = ClusterSpec(name, nodes, gpus, cpus, memory_mib, packed, slurm, systemd or bare, backup, serving, bare)
         client = connect_docker(progress)
         if docker_resources.find_containers(client, name):
             raise ClusterError(f"cluster {name} is up already; run: sodactl cluster down --name {name}")
-        image = ensure_images(client, progress, release, base, systemd=systemd, serving=serving)
+        if bare:
+            image = ensure_bare_image(client, progress, release, base)
+        else:
+            image = ensure_images(client, progress, release, base, systemd=systemd, serving=serving)
         cluster = cls(client, spec)
         try:
             progress(f"starting {len(spec.hosts)} containers")
@@ -291,7 +296,9 @@ class ContainerCluster:
             self.exec("root", ("start-controller", host), node=host).check()
         for host in self.spec.compute_hosts:
             names = self.spec.node_names if self.spec.packed else (host,)
-            self.exec("root", ("start-node", str(self.spec.gpus), *names), node=host).check()
+            without = {"WITHOUT_AGENT": "1"} if self.spec.bare else {}
+            start = ("start-node", str(self.spec.gpus), *names)
+            self.exec("root", start, node=host, environment=without).check()
         self.wait_until(self._all_idle, f"all {self.spec.nodes} nodes are idle")
 
     def _slurm_files(self, cgroup: CgroupPlugin) -> dict[str, str]:

@@ -52,6 +52,8 @@ class ClusterSpec:
     """There is a second host with a slurmctld, which shares the state of the first one's."""
     serving: bool = False
     """Inference services can run: HAProxy and ONNX Runtime are there."""
+    bare: bool = False
+    """A site before slurm-soda: Slurm under systemd with two partitions, and emulated GPUs."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", self.name):

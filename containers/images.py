@@ -29,6 +29,7 @@ from slurm_soda.wire.lock_file import open_lock_file
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SYSTEMD_FILES = ("daemonctl-systemd", "start-systemd")
+_START_SCRIPTS = ("prepare-cgroup", "start-controller", "start-node")
 _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog", "examples", "install", "learning"),
     *("policies", "prolog", "services", "simulator", "slurm_ext", "sodactl", "wire"),
@@ -45,7 +46,7 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_IMAGES_KEPT = {"systemd": 2, "product": 10, "serving": 2, "python": 3, "slurm": 3}
+_IMAGES_KEPT = {"bare": 2, "systemd": 2, "product": 10, "serving": 2, "python": 3, "slurm": 3}
 """Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
@@ -96,6 +97,27 @@ def ensure_images(
                 for name, kept in _IMAGES_KEPT.items():
                     _remove_old_images(client, name, kept)
         return layers[-1].tag
+
+
+def ensure_bare_image(
+    client: docker.DockerClient, say: ReportProgress, release: SlurmRelease, base: str | None = None
+) -> str:
+    """Tag of an image of a site before slurm-soda: Slurm under systemd, and emulated GPUs; built if it is not there.
+
+    Raises:
+        ClusterError: as :func:`ensure_images`.
+    """
+    top = find_checkout()
+    with _build_lock(top / "build"):
+        slurm = slurm_layer(release, base or ensure_base(client, say, release))
+        emulation = {path: file for path, file in sources(top).items() if path.startswith("source/emulation/")}
+        scripts = {name: _read(IMAGE / name) for name in (*_SYSTEMD_FILES, *_START_SCRIPTS)}
+        bare = ImageLayer("bare", slurm.tag, {**scripts, **emulation})
+        for layer in (slurm, bare):
+            if not has_image(client, layer.tag):
+                _build(client, say, layer, {})
+        _remove_old_images(client, bare.name, _IMAGES_KEPT[bare.name])
+        return bare.tag
 
 
 def ensure_dependencies_image(

@@ -10,6 +10,10 @@ from slurm_soda.containers.cluster_spec import PACKED_HOST, CgroupPlugin, Cluste
 TEMPLATES = Path(__file__).parent / "config"
 _FIRST_PACKED_PORT = 17001
 
+_CONTROLLER_HOOKS = """\
+JobSubmitPlugins=lua
+EpilogSlurmctld=/opt/slurm-soda/libexec/epilogctld
+"""
 _NODE_HOOKS = """\
 # Alloc: the prolog runs when a job gets its nodes, not at its first step.
 PrologFlags=Alloc
@@ -17,6 +21,13 @@ Prolog=/opt/slurm-soda/libexec/prolog
 Epilog=/opt/slurm-soda/libexec/epilog
 # Slurm's default is to wait for ever. Ours wait longest for a guest to go: kill_wait_s and 10 s, then a kill and a requeue.
 PrologEpilogTimeout=90"""
+
+
+_POOLS = """\
+# What sodactl pools makes, so that it is there when slurmctld restarts.
+include /etc/slurm/soda-pools.conf"""
+_SITE_PARTITION = "PartitionName=trial Nodes=ALL MaxTime=INFINITE DefaultTime=60 State=UP"
+_SITE_PLUGINS = "include /etc/slurm/plugstack.conf.d/*\n"
 
 
 def slurm_config_files(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
@@ -27,6 +38,8 @@ def slurm_config_files(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str
     names = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf", "plugstack.conf")
     values = _values(spec, cgroup)
     files = {name: _fill(name, values) for name in names if name != "gres.conf"}
+    if spec.bare:
+        return files | {"gres.conf": gres_conf_text(spec), "plugstack.conf": _SITE_PLUGINS}
     return files | {"gres.conf": gres_conf_text(spec), "soda-pools.conf": "# pool partitions; there are none yet\n"}
 
 
@@ -35,6 +48,7 @@ def gres_conf_text(spec: ClusterSpec) -> str:
     lines = ["# gres.conf of a slurm-soda test cluster", "AutoDetect=off"]
     if spec.gpus:
         lines.append(f"Name=gpu Type=a100 File=/dev/nvidia{_range(0, spec.gpus - 1)}")
+    if not spec.bare:
         lines += [f"Name=sharedgpu Type=g{g} File=/dev/nvidia{g}" for g in range(spec.gpus)]
     return "\n".join(lines) + "\n"
 
@@ -64,11 +78,20 @@ def _values(spec: ClusterSpec, cgroup: CgroupPlugin) -> dict[str, str]:
         "task_plugin": _task_plugin(spec, limited),
         "job_acct_gather_type": gather,
         "job_acct_gather_s": "30" if spec.packed else "2",
-        # Nodes that share a container would share the hooks' one spool too; what is tested there is the controller.
-        "node_hooks": "" if spec.packed else _NODE_HOOKS,
+        "hooks": _hooks(spec),
+        "more_partitions": _SITE_PARTITION if spec.bare else _POOLS,
+        "gres_types": "gpu" if spec.bare else "gpu,sharedgpu",
+        "accounted_gres": "gres/gpu" if spec.bare else "gres/gpu,gres/sharedgpu",
         "cgroup_plugin": _cgroup_plugin(spec, cgroup),
         "cgroup_options": _cgroup_options(cgroup),
     }
+
+
+def _hooks(spec: ClusterSpec) -> str:
+    if spec.bare:
+        return ""
+    # Nodes that share a container would share the hooks' one spool too; what is tested there is the controller.
+    return _CONTROLLER_HOOKS if spec.packed else f"{_CONTROLLER_HOOKS}{_NODE_HOOKS}"
 
 
 def _cgroup_plugin(spec: ClusterSpec, cgroup: CgroupPlugin) -> str:
@@ -95,7 +118,9 @@ def _cgroup_options(cgroup: CgroupPlugin) -> str:
 
 
 def _nodes(spec: ClusterSpec) -> str:
-    gres = [f"gpu:a100:{spec.gpus}", *(f"sharedgpu:g{g}:1" for g in range(spec.gpus))]
+    gres = [f"gpu:a100:{spec.gpus}"]
+    if not spec.bare:
+        gres += [f"sharedgpu:g{g}:1" for g in range(spec.gpus)]
     size = (
         f"CPUs={spec.cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={spec.cpus} ThreadsPerCore=1"
         f" RealMemory={spec.memory_mib}" + (f" Gres={','.join(gres)}" if spec.gpus else "")

@@ -34,7 +34,7 @@ named=$(echo "$shown" | grep -E -e "$wanted" | tr -s ' ' | head -n 1)
 [ -z "$named" ] || { echo "$named"; exit 0; }
 # Unquoted: Prolog and Epilog may be globs. A script of the site's may call ours; comments do not count.
 for file in $(echo "$shown" | sed -n 's,^[PE][pr][io]log[^ ]* *= */,/,p' | tr , ' ') \
-    "$conf"/*.conf "$conf"/*.lua "$conf"/plugstack.conf.d/* "$conf"/prolog.d/* "$conf"/epilog.d/*; do
+    "$conf"/*.conf "$conf"/*.lua "$conf"/*/*.conf "$conf"/*.d/*; do
     [ ! -e "$file" ] && [ ! -L "$file" ] && continue
     # A link in a directory of hooks, or a directory that is one itself: also where what it leads to is gone already.
     leads=$(readlink -m -- "$file")

@@ -75,6 +75,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
             f"{_HERE}.pools.commands:pools", "Divide a partition among CPU, small and large GPU jobs."
         ),
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
+        "site": LazyCommand(f"{_HERE}.site.commands:site_group", "Turn slurm-soda on in stages.", "simulator"),
     },
     "Simulation and test clusters": {
         "simulate": LazyCommand(

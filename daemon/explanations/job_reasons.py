@@ -145,6 +145,8 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     if not note:
         yield "The policy has not judged it yet; it will at the next cycle of sodad."
         return
+    if not_in_scope := note.get("not_in_scope"):
+        yield f"It is {not_in_scope}: sodad plans for it and changes nothing of it ([scope] of soda.toml)."
     if mode == "advise":
         yield "sodad only advises: what follows is what the policy wants, and Slurm is not told."
     explanation = explain_by_policy(known)

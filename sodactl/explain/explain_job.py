@@ -137,6 +137,7 @@ def _document(
         "policy": view.head.policy,
         "job": _job_keys(job, record),
         "note": plan_note_document({} if job is None else job.note),
+        "not_in_scope": None if job is None else job.note.get("not_in_scope"),
         "numbers": dict(job_reasons.explain_by_policy(known).numbers),
         "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.until_s),
         "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},

@@ -61,6 +61,16 @@ def test_only_nodes_of_their_own_run_the_hooks() -> None:
     assert "\nEpilogSlurmctld=" in packed
 
 
+def test_a_bare_site_names_nothing_of_ours() -> None:
+    files = slurm_config_files(ClusterSpec("x", systemd=True, bare=True), "v1")
+    lines = [line for text in files.values() for line in text.splitlines() if not line.startswith("#")]
+    assert not [
+        line for line in lines if re.search("soda|sharedgpu|JobSubmit|log=", line.replace("ClusterName=soda", ""))
+    ]
+    assert "PartitionName=trial" in files["slurm.conf"]
+    assert "soda-pools.conf" not in files
+
+
 @pytest.mark.parametrize(
     ("size", "said"),
     [

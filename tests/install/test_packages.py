@@ -1,6 +1,6 @@
 """Debian packages: which file is in which, what they say of themselves, and that the same sources make the same bytes.
 
-tests/install/test_packages_in_containers.py installs them.
+tests/install/test_maintainer_scripts.py runs their scripts, tests/slurm/test_packages.py installs them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ BUILD = Build("0.1.0-1~deb13", "amd64", "python3.13", 1_700_000_000, "0004")
 OURS = (
     *("/var/lib/slurm-soda", "/var/spool/slurm-soda", "/run/slurm-soda", "/etc/systemd/system/$unit"),
     *("/etc/sysusers.d/slurm-soda", "/etc/tmpfiles.d/slurm-soda", '"$store', '"$running', '"$file"', '"$link"'),
+    *("/run/slurm-soda", '"$folder"'),
 )
 """What maintainer scripts remove."""
 debian = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="no Debian")
@@ -150,8 +151,9 @@ def test_only_the_packages_own_folders_are_removed() -> None:
     """And nothing of Slurm's."""
     for script in (TOP / "install/deb/scripts").iterdir():
         for line in script.read_text().splitlines():
-            if removes := re.search(r"\brm -(?:r?f) (.*)", line):
-                words = [word for word in removes[1].split() if word.startswith(("/", '"', "$"))]
+            if removes := re.search(r"\brm -(?:r?f) (.*)|^ *remove_folders (.*)", line):
+                removed = (removes[1] or removes[2]).partition("||")[0]
+                words = [word for word in removed.split() if word.startswith(("/", '"', "$"))]
                 assert words, line
                 assert all(word.startswith(OURS) for word in words), line
 
@@ -246,6 +248,19 @@ def test_what_slurm_names_of_a_package(tmp_path: Path, conf: str, files: list[st
     assert (done.returncode, done.stderr) == (0 if named else 1, "")
     assert named in done.stdout
     assert bool(named) == bool(done.stdout)
+
+
+def test_files_that_slurm_conf_includes_are_looked_at(tmp_path: Path) -> None:
+    """Where slurmctld does not answer, they alone tell."""
+    prefix, included = tmp_path / "slurm-soda", tmp_path / "nodes/hooks.conf"
+    prefix.mkdir()
+    included.parent.mkdir()
+    included.write_text(f"Prolog={prefix}/libexec/prolog\n")
+    (tmp_path / "slurm.conf").write_text("include nodes/hooks.conf\n")
+    argv = [TOP / "install/named_by_slurm.sh", prefix, "libexec/prolog"]
+    environ = {"PATH": "/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, "hooks.conf:1:Prolog=" in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("target", ["libexec/epilog", "libexec/epilogctld"])

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
+from benchmarks.lifted_jobs import find_lifted_jobs
+from benchmarks.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.docker_engine import connect_docker
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
-from tests.slurm.daemon_site import ENFORCE, DaemonSite
-from tests.slurm.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab
+from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, PYTHON, DaemonSite
 from tests.slurm.test_packages import FUTURE
+from tests.slurm.test_sharing import TRAINS, know_the_kind, share_of
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 JOB_S = 420
 CONTROLLER = ("common", "login", "controller", "spank")
 NODE = ("common", "agent", "spank")
+SHARING = f'{ENFORCE}[sharing]\npartitions = ["gpu"]\n'
 ENDED_RUNS = "select job.job_id from job_run join job on job.id = job_run.job_pk where job_run.end_s is not null"
+GAPS = "select max(id) - min(id) + 1 - count(*) as gaps from action"
+KEPT = {
+    "action": "id, epoch_id, cycle_id, preemption_id, job_id, submit_s, kind, new, old, reason, created_s",
+    "admin_setting": "*",
+    "cycle": "*",
+    "job": "id, job_id, submit_s, user, name, gpus, hints",
+    "job_run": "id, job_pk, restart, start_s, node_names, gpus",
+    "node_event": "*",
+    "preemption": "id, job_id, submit_s, restart, created_s, for_jobs, reason",
+    "profile_edit": "*",
+    "profile_value": "*",
+    "share": "id, guest, submit_s, restart, hosts, gpus, record, cycle_id, created_s",
+}
+"""What of each table nothing changes any more, once it is written."""
+LOST = """
+import json, sqlite3, sys
+from pathlib import Path
+folder, kept = Path("/var/lib/slurm-soda"), json.loads(sys.argv[1])
+store = sqlite3.connect(f"file:{folder}/soda.db?mode=ro", uri=True)
+lost, rows = [], {}
+for number, backup in enumerate(sorted(folder.glob("*.backup"))):
+    store.execute(f"attach 'file:{backup}?mode=ro' as before{number}")
+    for table, columns in kept.items():
+        query = f"select {columns} from before{number}.{table}"
+        rows[table] = max(rows.get(table, 0), len(store.execute(query).fetchall()))
+        lost += [(table, *row) for row in store.execute(f"{query} except select {columns} from main.{table}")]
+print(json.dumps([lost, rows]))
+"""
 LEAVE = """
 sed -i -E '/opt\\/slurm-soda|^PrologFlags|^PrologEpilogTimeout|^JobSubmitPlugins/d' /etc/slurm/slurm.conf
 rm -f /etc/slurm/job_submit.lua
@@ -49,34 +82,63 @@ def newer(lab: PackageLab) -> Archives:
 
 @dataclass
 class UpgradeSite(DaemonSite):
-    """One controller and one node, with jobs that run and jobs that wait while packages come and go."""
+    """One controller and one node, with jobs in every state while packages come and go."""
 
-    jobs: list[int] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    restarts: dict[int, int] = field(default_factory=dict)
 
     def box(self, node: str) -> Box:
         return Box(connect_docker(print), self.cluster.container_of(node))
 
-    def submit(self, gpus: int, seconds: int) -> int:
-        script = f"#!/bin/sh\nsleep {seconds}\n"
-        argv = ("sbatch", "--parsable", "--output=/dev/null", f"--gres=gpu:{gpus}", "--cpus-per-task=1", "--no-requeue")
-        return int(self.cluster.exec("alice", argv, input=script).check().stdout)
+    def load(self) -> None:
+        """A job that was preempted and waits, one that runs, a host with its guest, and one that waits."""
+        preempted = self.train("bob", 4, 60)
+        self.wait_running([preempted])
+        time.sleep(PAST_THRESHOLD_S)
+        plain = self.train("carol", 2, JOB_S, consents=False)
+        host = self.train(
+            "alice", 2, 3600, consents=False, asks=("--soda-iterations=7200", "--soda-share=yes", *TRAINS)
+        )
+        self.wait_running([plain, host])
+        self.wait(lambda: self.shown(preempted, "Restarts") == "1", "a job was preempted")
+        waits = self.train("bob", 4, 1, consents=False)
+        self.cluster.exec("root", ("sodactl", "policy", "sjf-bsbf")).check()
+        know_the_kind(self)
+        guest = self.train("alice", 2, 3600, asks=("--soda-iterations=7200", "--soda-share=yes", *TRAINS))
+        self.wait_running([guest])
+        self.wait(lambda: share_of(self, guest) == [("started", "")], "the store knows that a guest started")
+        self.running, self.waiting = [plain, host, guest], [preempted, waits]
+        self.restarts = {plain: 0, host: 0, guest: 0, preempted: 1, waits: 0}
 
     def install(self, archives: Archives) -> str:
         return self.box("ctl").install(archives, *CONTROLLER) + self.box("n1").install(archives, *NODE)
 
     def check(self, revision: str) -> None:
         """Daemons run by their units, sodad has had a cycle since, and jobs are where they were."""
-        self.wait(
-            lambda: bool(self.store("select 1 from cycle where epoch_id = (select max(id) from epoch)")), "a cycle"
-        )
+        cycle = "select 1 from cycle where epoch_id = (select max(id) from epoch) and length(error) = 0"
+        self.wait(lambda: bool(self.store(cycle)), "a cycle")
         for node, unit in (("ctl", "sodad"), ("n1", "soda-agent")):
             self.wait(lambda n=node, u=unit: self.box(n).run(f"systemctl is-active {u}").status == 0, f"{unit} runs")
         assert self.store("select version_num from alembic_version") == [{"version_num": revision}]
-        running = [job for job in self.jobs[:2] if self.states([job]) == ["RUNNING"]]
-        assert running == self.jobs[:2]
-        assert [self.shown(job, "Restarts") for job in self.jobs[:2]] == ["0", "0"]
+        found = {job: self.states([job]) for job in self.restarts}
+        assert found == {job: ["RUNNING" if job in self.running else "PENDING"] for job in self.restarts}
+        assert {job: int(self.shown(job, "Restarts")) for job in self.restarts} == self.restarts
+        assert share_of(self, self.running[2]) == [("started", "")]
         drained = self.cluster.exec("root", ("sinfo", "--noheader", "--list-reasons", "--format=%N %E")).stdout
         assert drained.strip() == ""
+        self.check_records()
+
+    def check_records(self) -> None:
+        """What Slurm has of sodad is in the store, which has no gap, and has all that other versions wrote."""
+        ordered = {row["job_id"] for row in self.store("select job_id from action where kind = 'order'")}
+        assert set(find_lifted_jobs(self.cluster)) <= ordered
+        self.check_trail([*self.running, *self.waiting])
+        assert self.store(GAPS) == [{"gaps": 0}]
+        argv = (PYTHON, "-c", LOST, json.dumps(KEPT))
+        lost, rows = json.loads(self.cluster.exec("root", argv).check().stdout)
+        assert lost == []
+        assert not rows or min(rows[table] for table in KEPT if table != "node_event") > 0
 
 
 @pytest.fixture(scope="module")
@@ -89,29 +151,32 @@ def site(slurm: str) -> Iterator[UpgradeSite]:
         cluster.down()
 
 
-def test_upgrade_and_downgrade_with_jobs_running(lab: PackageLab, site: UpgradeSite) -> None:
+def test_upgrade_and_downgrade_under_load(lab: PackageLab, site: UpgradeSite) -> None:
     archives, later = lab.build("ONLY='common login controller agent spank'"), newer(lab)
-    site.start(ENFORCE)
-    site.jobs = [site.submit(2, JOB_S), site.submit(2, JOB_S), site.submit(1, 1), site.submit(4, 1)]
-    site.wait_running(site.jobs[:2])
-    changes = "select count(*) as found from action"
-    before = site.store(changes)[0]["found"]
+    site.start(SHARING)
+    site.load()
 
-    site.install(archives)  # over make install
+    assert "backed up to" in site.install(archives)  # over make install
     site.check(SCHEMA_VERSION)
     assert site.box("ctl").run("ls /etc/systemd/system/sodad.service").status != 0
-    assert site.box("ctl").said("cat /etc/slurm-soda/soda.toml") == ENFORCE
+    assert site.box("ctl").said("cat /etc/slurm-soda/soda.toml") == SHARING
     assert "backed up to" in site.install(later)
     site.check("9000")
     assert f"taken back from revision 9000 to {SCHEMA_VERSION}" in site.install(archives)
     site.check(SCHEMA_VERSION)
 
-    assert site.store(changes)[0]["found"] >= before
-    assert not site.store("select * from action where state in ('intended', 'sent')")
-    site.wait_completed(site.jobs, within_s=JOB_S + 120)
+    plain, host, guest = site.running
+    for job in (guest, host):  # the guest first: it would be sent back to wait
+        site.cluster.exec("root", ("scancel", str(job))).check()
+        site.wait(lambda job=job: site.states([job]) == ["CANCELLED"], f"job {job} is cancelled")  # type: ignore[misc]
+    left = [plain, *site.waiting]
+    site.wait_completed(left, within_s=JOB_S + 180)
     told = {row["job_id"] for row in site.store(ENDED_RUNS)}
-    assert set(site.jobs) <= told
+    assert set(left) <= told
+    site.check_records()
 
+
+def test_removal_leaves_slurm_as_it_was(site: UpgradeSite) -> None:
     refused = site.box("n1").run(f"{APT} remove 'slurm-soda-*' 2>&1")
     assert refused.status != 0
     assert "Slurm still uses /opt/slurm-soda" in refused.stdout
@@ -124,6 +189,6 @@ def test_upgrade_and_downgrade_with_jobs_running(lab: PackageLab, site: UpgradeS
         site.box(node).said(f"{APT} remove 'slurm-soda-*'")
         assert site.box(node).run("ls /opt/slurm-soda").status != 0
     assert "--soda" not in site.box("ctl").said("sbatch --help")
-    job = site.submit(1, 1)
+    job = site.train("alice", 1, 1, consents=False)
     site.wait_completed([job])
     assert "soda.db" in site.box("ctl").said("ls /var/lib/slurm-soda").split()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab, role_of
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
-from tests.slurm.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab, role_of
 
 pytestmark = pytest.mark.slurm
 
@@ -16,6 +16,9 @@ AGENT_ROLES = ("common", "agent", "spank")
 MOST_NODE_BYTES = 40_000_000
 OURS = "find /etc /opt /run /usr /var -xdev -path '*soda*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/mysql/*'"
 """Every path with our name in it."""
+
+PROLOG = "env SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=root /opt/slurm-soda/libexec/prolog"
+"""Without an agent: its record is written by the packaged Python."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +60,7 @@ def test_a_node_is_installed_removed_and_purged(lab: PackageLab, node_archives: 
         assert box.run("ls /etc/slurm/plugstack.conf.d").stdout == ""
         assert box.said("find /opt/slurm-soda /etc/slurm-soda ! -type l \\( -perm /022 -o ! -user root \\)") == ""
         assert box.said("stat -c %a /var/spool/slurm-soda /opt/slurm-soda/libexec/prolog").split() == ["700", "755"]
-        # A prolog without an agent: its record is written by the packaged Python.
-        box.said("env SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=root /opt/slurm-soda/libexec/prolog")
+        box.said(PROLOG)
         box.said("echo '#the admins' >>/etc/slurm-soda/agent.toml")
         box.said(f"{APT} remove 'slurm-soda-*'")
         left = ours(box)
@@ -91,6 +93,25 @@ def test_what_slurm_still_names_is_not_removed(lab: PackageLab, node_archives: A
         # The plugin's link went with it, and Slurm's commands are as before.
         assert box.said("ls /etc/slurm/plugstack.conf.d") == ""
         assert "--soda-checkpoint" not in box.said("sbatch --help")
+
+
+@pytest.mark.thorough
+def test_a_dpkg_that_is_killed_costs_no_job_and_is_mended(lab: PackageLab, node_archives: Archives) -> None:
+    with lab.box("slurm") as box:
+        box.install(node_archives)
+        box.said("mkdir /var/tmp/again")
+        debs = {name: (content, 0o644) for name, content in node_archives.items() if name.endswith(".deb")}
+        box.put(debs, "/var/tmp/again")
+        broken = 0
+        for after_s in (0.1, 0.2, 0.3, 0.5, 0.8, 1.2):
+            box.run(f"timeout --signal=KILL {after_s} dpkg --install /var/tmp/again/*.deb")
+            broken += bool(box.said("dpkg --audit"))
+            box.said(PROLOG)
+        assert broken > 0
+        box.said("dpkg --install /var/tmp/again/*.deb")
+        assert box.said("dpkg --audit; dpkg --verify | grep soda || true") == ""
+        assert "usage: soda-agent" in box.said("soda-agent --help")
+        assert box.said("find /opt/slurm-soda -name '*.dpkg-*'") == ""
 
 
 @pytest.mark.thorough
@@ -167,7 +188,10 @@ import sqlite3
 store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
 tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type='table'")]
 print(store.execute("SELECT version_num FROM alembic_version").fetchone()[0], "of_the_future" in tables)
-print(store.execute("SELECT key, value FROM admin_setting ORDER BY key").fetchall())
+print(store.execute("SELECT key, value FROM admin_setting WHERE key NOT IN ('stage', 'cluster') ORDER BY key").fetchall())
+left_out = {"alembic_version", "admin_setting", "of_the_future"}
+rows = {name: store.execute(f"SELECT * FROM {name}").fetchall() for name in sorted({*tables} - left_out)}
+print({name: found for name, found in rows.items() if found})
 END"""
 SODACTL = "runuser -u slurm -- "
 
@@ -190,9 +214,11 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
     with lab.box("slurm") as box:
         box.install(archives, *roles)
         box.said(f"{SODACTL} /opt/slurm-soda/bin/sodad --new-store && {SODACTL} sodactl policy fifo")
+        box.said(f"{SODACTL} sodactl profiles set resnet50 iteration_s 0.5 --gpu-type=a100 --batch=64 --gpus=2")
         box.said("sed -i 's/^#log_level.*/log_level = \"debug\"/' /etc/slurm-soda/soda.toml")
         before = box.said(ASK)
         assert before.startswith(f"{SCHEMA_VERSION} False\n")
+        assert "resnet50" in before.splitlines()[2]
         later = newer(lab)
         said = box.install(later, *roles)
         assert "the store is backed up to /var/lib/slurm-soda/soda.db.2" in said
@@ -205,6 +231,7 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
         after = box.said(ASK)
         assert after.startswith(f"{SCHEMA_VERSION} False\n")
         assert re.sub("fifo", "soda", before.splitlines()[1]) == after.splitlines()[1]
+        assert before.splitlines()[2] == after.splitlines()[2]
         assert box.said("grep -c '^log_level' /etc/slurm-soda/soda.toml") == "1\n"
         assert len(box.said("ls /var/lib/slurm-soda/*.backup").split()) == 2
         refused = box.run(f"{APT} remove 'slurm-soda-*' 2>&1")

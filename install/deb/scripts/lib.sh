@@ -12,7 +12,13 @@ running=/run/slurm-soda-upgrade # root's, as /run is: which units an upgrade has
 
 say() { echo "$self: $*" >&2; }
 with_systemd() { [ -d /run/systemd/system ]; }
-is_active() { with_systemd && systemctl is-active --quiet "$1"; }
+# Also a daemon that fails, and that systemd tries again and again.
+is_active() {
+    with_systemd || return 1
+    case $(systemctl show --property=ActiveState --value "$1" 2>/dev/null) in
+    '' | inactive | failed) return 1 ;;
+    esac
+}
 # As the site's policy has it, where there is one. Not by deb-systemd-invoke: it starts no unit that runs without being enabled.
 unit() { # start|stop|restart UNIT
     if [ -x /usr/sbin/policy-rc.d ]; then
@@ -27,32 +33,43 @@ stop_for_upgrade() {
         is_active "$unit" || continue
         mkdir -p "$running" && : >"$running/$unit"
         unit stop "$unit"
+        # What the timer has begun would find half of the files.
+        [ "$unit" != sodad-expiry.timer ] || unit stop sodad-expiry.service || true
     done
 }
 stop_for_good() {
-    with_systemd || return 0
+    # In a node's image nothing runs, and the links that enable units are there.
+    command -v systemctl >/dev/null || return 0
     for unit; do
-        unit stop "$unit" || true
+        ! with_systemd || unit stop "$unit" || true
         systemctl --quiet disable "$unit" 2>/dev/null || true
     done
 }
-# Before the files of any package change, whichever dpkg takes first: daemons stop, which import some modules late, and the sodad
-# that is installed, while it is whole, makes its store ready for the version to come. $1: newest revision of the store that
-# this one knows; $2: the version to come.
+state_folder() { # where sodad has its lock
+    named=$(sed -n "s/^[[:space:]]*state_dir[[:space:]]*=[[:space:]]*[\"']\(\/[^\"']*\)[\"'].*/\1/p" /etc/slurm-soda/soda.toml 2>/dev/null) || named=
+    echo "${named:-/var/lib/slurm-soda}"
+}
+# Before the files of any package change, whichever dpkg takes first: daemons stop, which import some modules late.
 prepare_for_another() {
     stop_for_upgrade sodad-expiry.timer sodad.service soda-agent.service
-    state=/var/lib/slurm-soda
-    [ -x $prefix/bin/sodad ] && [ -e $state/sodad.lock ] || return 0
+    make_store_ready "$@"
+}
+# The sodad that is installed, while it is whole, makes its store ready for the version to come. $1: newest revision of the store
+# that this one knows; $2: the version to come.
+make_store_ready() {
+    state=$(state_folder)
+    [ -x $prefix/bin/sodad ] && [ -e "$state/sodad.lock" ] || return 0
     mkdir -p "$running"
-    case $(cat "$running/store" 2>/dev/null) in
-    "ready $2") return 0 ;;
-    "refused $2") say "not before the store is ready, as said above"; exit 1 ;;
-    esac
+    # Not where a sodad has had it since: dpkg was interrupted, and somebody started that again.
+    [ "$(cat "$running/store" 2>/dev/null)" = "ready $2" ] && [ "$running/store" -nt "$state/sodad.lock" ] && return
     # As whoever owns the store: root is not led anywhere by what is in his directory.
-    owner=$(stat -c %U $state)
+    owner=$(stat -c %U -- "$state/")
     runuser -u "$owner" -- $prefix/bin/sodad --prepare-for "$1" || {
-        echo "refused $2" >"$running/store"
-        say "the store was not made ready for $2, and nothing was changed"
+        if [ -n "${SLURM_SODA_FORCE:-}" ]; then
+            say "the store is as it was, and may not suit $2"
+            return 0
+        fi
+        say "the store was not made ready for $2, and nothing was changed; mend that, or go on with the store as it is: SLURM_SODA_FORCE=1"
         exit 1
     }
     echo "ready $2" >"$running/store"
@@ -71,6 +88,12 @@ start_again() {
     rmdir "$running" 2>/dev/null || true
 }
 start_all_again() { start_again sodad.service sodad-expiry.timer soda-agent.service; }
+# What a package has made; a folder that is a mount stays, empty.
+remove_folders() {
+    for folder; do
+        rm -rf --one-file-system "$folder" || say "left: $folder"
+    done
+}
 # Which file that Slurm reads still names ours, or nothing. slurmd drains a node whose Prolog is gone, and cancels the job.
 refuse_while_slurm_uses_it() {
     # The plugin's package may be removed after the one with the script.
@@ -87,12 +110,22 @@ take_over() {
         [ -f "$file" ] && [ ! -L "$file" ] && grep -qsF "=$prefix/" "$file" || continue
         rm -f "$file"
         say "$file, of make install, has made way for the package's"
-        with_systemd || continue
-        systemctl daemon-reload || true
+        command -v systemctl >/dev/null || continue
+        ! with_systemd || systemctl daemon-reload || true
         ! systemctl --quiet is-enabled "$unit" 2>/dev/null || systemctl --quiet reenable "$unit" || true
         ! is_active "$unit" || unit restart "$unit" || say "$unit does not start: journalctl -u $unit"
     done
-    rm -rf "$store"/environment.?????? "$store"/packages.?????? "$store"/.work.?????? "$store/.lock"
+    missing= coming=
+    for role in $(cat "$store"/environment.??????/roles 2>/dev/null | sort -u); do
+        case $(dpkg-query -W -f '${db:Status-Status}' "slurm-soda-$role" 2>/dev/null) in
+        half-configured | triggers-* | installed) ;;
+        unpacked) coming=1 ;;
+        *) missing="$missing slurm-soda-$role" ;;
+        esac
+    done
+    [ -z "$missing" ] || say "make install has been here for more than these packages are for: apt-get install$missing"
+    # Daemons of these roles may still run from there.
+    [ -n "$missing$coming" ] || rm -rf "$store"/environment.?????? "$store"/packages.?????? "$store"/.work.?????? "$store/.lock"
     for command in sodactl soda-agent; do
         link=/usr/local/bin/$command
         [ "$(readlink "$link")" != "$prefix/bin/$command" ] || rm -f "$link"

@@ -22,7 +22,7 @@ from slurm_soda.containers.docker_resources import remove_cluster
 from slurm_soda.containers.images import ImageFiles, ensure_dependencies_image, ensure_images, slurm_layer, sources
 from slurm_soda.containers.slurm_releases import find_release
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 MAKE = (
     "make -s -C /tmp/source packages PACKAGES_STORE=/opt/slurm-soda/lib/slurm-soda TOOLS=/opt/slurm-soda-tools "
     "PIP_FLAGS=--no-index SOURCE_DATE_EPOCH=1795850310"
@@ -81,6 +81,7 @@ class Box:
         self.said("rm -rf /var/tmp/debs && mkdir /var/tmp/debs")
         self.put({name: (archives[name], 0o644) for name in chosen}, "/var/tmp/debs")
         done = self.run(f"{APT} install --allow-downgrades {' '.join(f'/var/tmp/debs/{name}' for name in chosen)} 2>&1")
+        self.said("rm -rf /var/tmp/debs")
         assert done.status == 0, done.stdout[-3000:]
         return done.stdout
 
