@@ -12,17 +12,19 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import click
 
 from benchmarks.page.headless_browser import BrowserError, BrowserTab, HeadlessBrowser
 from benchmarks.page.synthetic_site import STORY_JOB, ServedSite, served_site
-from slurm_soda.daemon.page.kept_rows import MAX_AGE_S
 
 VIEWS = {"queue": "#/queue", "job": f"#/job/{STORY_JOB}", "gpus": "#/gpus", "changes": "#/changes"}
 PICTURES = {"queue": 620, "job": 1050, "gpus": 620}
 """Height of each, in pixels."""
+MAX_KEPT_S = 12.0
+"""After so long rows are read anew, unless reading them took more than half a second."""
 _DRAWN = "document.documentElement.dataset.drawn"
 
 
@@ -36,18 +38,27 @@ def enter(browser: HeadlessBrowser, site: ServedSite) -> BrowserTab:
 
 def measure(browser: HeadlessBrowser, site: ServedSite, repeats: int) -> dict[str, Any]:
     """First content with rows that the server reads for it, and with rows that it has just read; sizes; later views."""
-    fresh, kept = [], []
+    fresh, kept, server_cpu_ms, tab_busy_ms = [], [], [], []
     for _ in range(repeats):
-        time.sleep(MAX_AGE_S)
-        tab = enter(browser, site)
-        fresh.append(float(tab.evaluate("document.documentElement.dataset.drawnMs")))
-        kept.append(float(enter(browser, site).evaluate("document.documentElement.dataset.drawnMs")))
+        time.sleep(MAX_KEPT_S)
+        began_s = process_time()
+        first = enter(browser, site)
+        server_cpu_ms.append((process_time() - began_s) * 1e3)
+        fresh.append(float(first.evaluate("document.documentElement.dataset.drawnMs")))
+        tab_busy_ms.append(first.busy_s() * 1e3)
+        first.close()
+        second = enter(browser, site)
+        kept.append(float(second.evaluate("document.documentElement.dataset.drawnMs")))
+        second.close()
+    tab = enter(browser, site)
     views_ms = {name: _switch_ms(tab, view) for name, view in VIEWS.items() if name != "queue"}
     sizes = json.loads(tab.evaluate(
         "JSON.stringify(performance.getEntriesByType('resource').map((one) => [one.name, one.decodedBodySize]))"
     ))  # fmt: skip
     return {
         "first_content_ms": {"fresh": fresh, "kept": kept},
+        "server_cpu_ms": server_cpu_ms,
+        "tab_busy_ms": tab_busy_ms,
         "later_views_ms": views_ms,
         "bytes": {name.removeprefix(site.url).partition("?")[0]: size for name, size in sizes},
         "document_bytes": tab.evaluate("performance.getEntriesByType('navigation')[0].decodedBodySize"),
@@ -101,6 +112,8 @@ def main(jobs: int, repeats: int, private: str, pictures: Path | None, *, as_jso
         return
     for kind, times in found["first_content_ms"].items():
         click.echo(f"first content, {kind} rows: median {statistics.median(times):.0f} ms, most {max(times):.0f} ms")
+    for kind, what in (("server_cpu_ms", "CPU time of sodad's side"), ("tab_busy_ms", "time in which the tab worked")):
+        click.echo(f"{what} until then, fresh rows: median {statistics.median(found[kind]):.0f} ms")
     for view, took_ms in found["later_views_ms"].items():
         click.echo(f"then {view}: {took_ms:.0f} ms")
     sizes = ", ".join(f"{path} {size / 1000:.1f} kB" for path, size in found["bytes"].items())

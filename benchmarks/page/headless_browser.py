@@ -88,7 +88,7 @@ class HeadlessBrowser:
         target = self.command("Target.createTarget", asked)
         attached = self.command("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
         tab = BrowserTab(self, attached["sessionId"], context)
-        for domain in ("Page", "Runtime", "Log", "Network"):
+        for domain in ("Page", "Runtime", "Log", "Network", "Performance"):
             tab.command(f"{domain}.enable")
         return tab
 
@@ -180,6 +180,15 @@ class BrowserTab:
         self.command("Emulation.setDeviceMetricsOverride", metrics)
         self.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         file.write_bytes(base64.b64decode(self.command("Page.captureScreenshot", {"format": "png"})["data"]))
+
+    def close(self) -> None:
+        """End it, and all tabs with the same cookies."""
+        self._browser.command("Target.disposeBrowserContext", {"browserContextId": self.context})
+
+    def busy_s(self) -> float:
+        """Seconds in which its main thread worked so far: scripts, styles, layout, painting."""
+        metrics = {one["name"]: one["value"] for one in self.command("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
 
     def faults(self) -> list[str]:
         """Errors of scripts, what the policy refused, and dialogs, so far."""

@@ -127,8 +127,8 @@ def _fill(session: Session, now_s: float, jobs: int, names: Sequence[str]) -> No
     draw = random.Random(1)
     session.add(Epoch(host="ctl", pid=1, version="0", started_s=now_s - 9000, heartbeat_s=now_s + 3600))
     session.flush()
-    running = max(jobs // 10, 3)
-    rows = [_job(number, running, now_s, draw, names) for number in range(1, jobs + 1)]
+    running = _running(jobs)
+    rows = [_job(number, jobs, now_s, draw, names) for number in range(1, jobs + 1)]
     session.execute(insert(Job), [{key: value for key, value in row.items() if key != "restart"} for row in rows])
     runs = [row for row in rows if row["state"] == "RUNNING"]
     nodes = math.ceil(2 * running / GPUS_OF_NODE) + 1
@@ -166,11 +166,12 @@ def _fill(session: Session, now_s: float, jobs: int, names: Sequence[str]) -> No
     _add_story(session, rows[STORY_JOB - 1], runs, placed, now_s)
 
 
-def _job(number: int, running: int, now_s: float, draw: random.Random, names: Sequence[str]) -> dict[str, object]:
+def _job(number: int, jobs: int, now_s: float, draw: random.Random, names: Sequence[str]) -> dict[str, object]:
+    running = _running(jobs)
     runs = number <= running
     user = OWN_USER if number in (1, 2) or number % 50 == 0 else f"user{number % 50:02}"
     submit_s = now_s - (20_000 if runs else 10_000) + number / 10
-    waits = {"verdict": "wait", "queue": draw.randrange(2), "position": number - running - 1, "score": 1e4,
+    waits = {"verdict": "wait", "queue": draw.randrange(2), "position": (number - running - 1) % jobs, "score": 2e4 + number,
              "score_name": "attained_gpu_s"}  # fmt: skip
     usual = f"{draw.choice(MODELS)}-seed{draw.randrange(40)}"
     return {
@@ -179,9 +180,14 @@ def _job(number: int, running: int, now_s: float, draw: random.Random, names: Se
         "state": "RUNNING" if runs else "PENDING",
         "reason": "" if runs else draw.choice(("Resources", "Priority", "Priority", "Dependency")), "gpus": 2, "nodes": 1,
         "cpus": 16, "time_limit_s": 86_400.0, "hints": {"model": draw.choice(MODELS), "checkpoint": "TERM"},
-        "first_start_s": submit_s + 3000 if runs else None, "last_seen_s": now_s, "note": {} if runs else waits,
+        "first_start_s": submit_s + 3000 if runs else None, "last_seen_s": now_s,
+        "note": waits | ({"verdict": "run"} if runs else {}),
         "memory_mib": 65_536, "preemptions": int(number == STORY_JOB), "restart": int(number == STORY_JOB),
     }  # fmt: skip
+
+
+def _running(jobs: int) -> int:
+    return max(jobs // 10, 3)
 
 
 def _place(at: int) -> tuple[str, list[int]]:

@@ -46,8 +46,9 @@ MAX_REST_S = 0.25
 REST_RATIO = 3
 """A user has one answer made at a time, and rests for so many times as long as it took, up to :data:`MAX_REST_S`."""
 
-MAX_WAITING_OF_USER = 4
-"""Requests of one user that wait for a turn; further ones are refused, so that they take nobody's connections."""
+MAX_WAITING_OF_USER = 8
+"""Requests of one user that wait for a turn, as of so many windows that ask anew at once; further ones are refused, so that
+they take nobody's connections."""
 
 JobId = Annotated[int, Path(ge=1, le=2**32 - 1)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000)]

@@ -49,7 +49,7 @@ function reportParts(report) {
       ['memory', `${memory(used.memory_peak_mib)} of ${memory(used.memory_asked_mib)} on the fullest node`],
       ['waited', duration(report.waiting.first_s) + (report.waiting.later_s ? `, and ${duration(report.waiting.later_s)} between runs` : '')],
       ['because of', report.waiting.reasons.map((why) => `${why.reason} ${duration(why.waited_s)}`).join(', ') || null],
-      ['gave way', report.preemptions.times ? `${report.preemptions.times} times` : null],
+      ['gave way', report.preemptions.times ? times(report.preemptions.times) : null],
       ['lost', report.preemptions.lost_s === null ? null : `${duration(report.preemptions.lost_s)} of work was done again`],
       ['sharing', report.sharing === null ? null : sharingText(report.sharing)],
       ['not known', report.missing.length ? sentences(report.missing) : null],

@@ -7,8 +7,9 @@ function expectedStart(job, now) {
   if (job.low_s === null) return 'cannot be said';
   if (job.high_s !== null && job.high_s <= now + 5) return 'now';
   if (job.median_s === null || job.high_s === null) return `after ${instant(Math.max(job.low_s, now))}`;
+  const soon = (at) => (at <= now + 5 ? 'now' : duration(at - now));
   return `${instant(Math.max(job.median_s, now))}, in ${duration(Math.max(job.median_s - now, 0))} `
-    + `(${duration(Math.max(job.low_s - now, 0))} to ${duration(Math.max(job.high_s - now, 0))})`;
+    + `(${soon(job.low_s)} to ${soon(job.high_s)})`;
 }
 
 function queueView() {
@@ -42,7 +43,7 @@ function queueView() {
     ['partition', null, (job) => job.partition],
     ['GPUs', 'number', (job) => job.gpus],
     ['state', null, (job) => [lower(job.state), job.reason && job.reason !== 'None' ? ` (${job.reason})` : '']],
-    ['since', 'short', (job) => duration(state.now - (job.start_s ?? job.submit_s))],
+    ['for', 'short', (job) => duration(state.now - (job.start_s ?? job.submit_s))],
     ['expected start', null, (job) => expectedStart(job, state.now)],
     ['policy', null, (job) => [lower(job.verdict), job.overdue ? ', overdue' : '']],
     ['nodes', null, (job) => job.node_names],

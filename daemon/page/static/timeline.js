@@ -31,7 +31,7 @@ function timeline(job, now) {
   }
   parts.push(drawing('text', { x: LEFT, y: y + 12 }, instant(from)),
     drawing('text', { x: WIDTH, y: y + 12, 'text-anchor': 'end' }, job.end_s === null ? `now, ${instant(now)}` : instant(to)));
-  const said = `From submission at ${instant(from)} on: ${count(job.runs.length, 'run')}, gave way ${job.preemptions.length} times.`;
+  const said = `From submission at ${instant(from)} on: ${count(job.runs.length, 'run')}, gave way ${times(job.preemptions.length)}.`;
   return element('figure', { 'aria-label': 'Timeline' },
     drawing('svg', { viewBox: `0 0 ${WIDTH} ${y + 18}`, role: 'img', 'aria-label': said }, ...parts), legend(job));
 }

@@ -49,6 +49,10 @@ function count(number, noun) {
   return `${number.toLocaleString('en')} ${noun}${number === 1 ? '' : 's'}`;
 }
 
+function times(number) {
+  return { 1: 'once', 2: 'twice' }[number] ?? `${number} times`;
+}
+
 function lower(words) {
   return words.toLowerCase().replaceAll('_', ' ');
 }

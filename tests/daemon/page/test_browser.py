@@ -45,7 +45,7 @@ def test_every_view_is_drawn_without_an_error(browser: HeadlessBrowser, fresh_st
         assert "270 jobs for 540 GPUs waiting, 30 jobs with 60 GPUs running" in shown["#/queue"]
         assert tab.evaluate("document.querySelectorAll('svg rect.run, svg rect.shared').length") == 0, "of another view"
         assert "It gave way once." in shown[VIEWS[1]]
-        assert "Both together" in shown[VIEWS[1]] or "both together end 41 min earlier" in shown[VIEWS[1]]
+        assert "both together end 41 min earlier" in shown[VIEWS[1]]
         assert "position 1 of 270" in shown["#/changes"]
         assert "gpu001" in shown["#/gpus"]
         assert tab.faults() == []
@@ -96,6 +96,7 @@ def test_the_policy_keeps_other_scripts_from_running(browser: HeadlessBrowser, f
         assert any("Content Security Policy" in fault for fault in tab.faults())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("private", ["jobs", "all"])
 def test_no_foreign_job_is_shown_where_slurm_keeps_them_private(
     browser: HeadlessBrowser, fresh_store: Path, private: str
@@ -132,6 +133,7 @@ def test_a_link_works_once_and_a_session_is_of_one_browser(browser: HeadlessBrow
         assert beside.evaluate("localStorage.length") == 0
 
 
+@pytest.mark.thorough
 def test_the_search_and_the_pages(browser: HeadlessBrowser, fresh_store: Path) -> None:
     with served_site(fresh_store, 300) as site:
         tab = entered(browser, site)
@@ -140,7 +142,7 @@ def test_the_search_and_the_pages(browser: HeadlessBrowser, fresh_store: Path) -
         tab.evaluate("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Next').click()")
         tab.wait_for("document.body.innerText.includes('101 to 200 of 300')")
         tab.evaluate("document.querySelector('input[type=checkbox]').click()")
-        tab.wait_for(f"{rows} === {tab.evaluate(rows)} || document.body.innerText.includes(' of 8')")
+        tab.wait_for("document.body.innerText.includes('1 to 8 of 8')")
         tab.wait_for("[...document.querySelectorAll('main tbody tr')].every((row) => row.className === 'own')")
         assert tab.faults() == []
 

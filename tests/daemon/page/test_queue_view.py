@@ -83,8 +83,8 @@ def row(job_id: int) -> QueueRow:
     """As long as rows get at real sites."""
     return QueueRow(
         job_id, f"user{job_id % 50}", "department-of-physics", "gpu-large", "train-resnet50-imagenet-seed-17", "PENDING",
-        "Resources", 8, 2, 64, NOW_S - 3600.25, job_id, 1, "wait for preemption", False, None, "", True, NOW_S + 60.125,
-        NOW_S + 600.125, NOW_S + 6000.125, 3,
+        "Resources", 8, 2, 64, NOW_S - 3600.25, 3, job_id, 1, "wait for preemption", False, None, "", True, NOW_S + 60.125,
+        NOW_S + 600.125, NOW_S + 6000.125,
     )  # fmt: skip
 
 
