@@ -6,12 +6,13 @@ that Slurm would show, some rows at a time.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import select
+from sqlalchemy import String, cast, select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.viewers import Viewer
@@ -114,8 +115,8 @@ def read_queue(session: Session) -> list[QueueRow]:
         )
     }
     rows = [
-        _row(job[2:], note, runs.get(pk), expected.get(pk))
-        for job in session.execute(select(Job.id, Job.note, *_COLUMNS).where(Job.end_s.is_(None)))
+        _row(job[2:], json.loads(note), runs.get(pk), expected.get(pk))
+        for job in session.execute(select(Job.id, _NOTE_TEXT, *_COLUMNS).where(Job.end_s.is_(None)))
         for pk, note in (job[:2],)
     ]
     rows.sort(key=_place)
@@ -127,6 +128,8 @@ _COLUMNS = (
     Job.submit_s, Job.preemptions,
 )  # fmt: skip
 """As the first fields of a :class:`QueueRow`."""
+_NOTE_TEXT = cast(Job.note, String)
+"""Read here, because SQLAlchemy takes twice as long for that."""
 _NO_RUN, _NO_FORECAST = (None, ""), (None, None, None)
 
 
