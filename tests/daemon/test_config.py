@@ -28,7 +28,7 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
     [
         ('mode = "on"', ["mode = 'on'", "'observe', 'advise' or 'enforce'"]),
         ("mode = 3", ["mode = 3", "'observe'"]),
-        ("mod = 1", ["mod: no such key", "log_level, metrics, mode, policy"]),
+        ("mod = 1", ["mod: no such key", "log_level, metrics, mode, page, policy"]),
         ('[cycle]\ninterval_s = "5"', ["cycle.interval_s = '5'", "a number"]),
         ("[cycle]\ninterval_s = 0", ["cycle.interval_s = 0", "more than 0"]),
         ("[cycle]\nevery = 1", ["cycle.every: no such key", "interval_s"]),

@@ -195,7 +195,7 @@ def test_completion_by_the_program_itself() -> None:
 
 def test_completion_knows_commands_and_options() -> None:
     assert complete("he") == set()
-    assert complete("p") == {"policy", "pools", "profiles"}
+    assert complete("p") == {"page", "policy", "pools", "profiles"}
     assert complete("d") == {"decide", "doctor", "demo"}
     assert {"--since", "--job", "--json"} <= complete("history", "--")
     assert complete("mode", "e") == {"enforce"}
