@@ -14,8 +14,11 @@ pytestmark = pytest.mark.slurm
 
 AGENT_ROLES = ("common", "agent", "spank")
 MOST_NODE_BYTES = 40_000_000
-OURS = "find /etc /opt /run /usr /var -xdev -path '*soda*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/mysql/*'"
-"""Every path with our name in it."""
+OURS = (
+    "mkdir -p /opt; "
+    "find /etc /opt /run /usr /var -xdev -path '*soda*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/mysql/*'"
+)
+"""Every path with our name in it. dpkg removes an /opt that is empty, as after any package with files there."""
 
 PROLOG = "env SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_USER=root /opt/slurm-soda/libexec/prolog"
 """Without an agent: its record is written by the packaged Python."""
@@ -141,7 +144,7 @@ def test_all_roles(lab: PackageLab, archives: Archives) -> None:
         assert box.said("getent passwd slurm | cut -d: -f3") != ""
         assert box.said("dpkg --verify | grep soda || true") == ""
         box.said(f"{APT} purge 'slurm-soda-*'")
-        assert box.said("find /etc /usr /opt | sort") == before
+        assert box.said("mkdir -p /opt; find /etc /usr /opt | sort") == before
         assert box.run("ls -d /var/lib/slurm-soda*").stdout == ""
 
 
