@@ -16,7 +16,7 @@ import click
 from benchmarks.admin_hour.transcript import Terminal
 from benchmarks.faults import show
 from benchmarks.lifted_jobs import find_lifted_jobs
-from benchmarks.package_lab import APT, Box, clean, make_lab, role_of
+from benchmarks.package_lab import APT, Archives, Box, clean, make_lab, role_of
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import DEFAULT_SLURM
 from slurm_soda.containers.docker_engine import connect_docker
@@ -173,17 +173,30 @@ def remove(site: Terminal, before: dict[str, tuple[str, str]]) -> None:
         site.finds(f"{host}: Slurm's configuration is as before", same, same)
 
 
-@click.command()
-@click.option("--name", default="admin-hour", show_default=True, help="Name of the cluster.")
-@click.option("--slurm", default=DEFAULT_SLURM, show_default=True, help="Release of Slurm.")
-@click.option("--out", type=click.Path(path_type=Path), help="File for the transcript, in Markdown.")
-def main(name: str, slurm: str, out: Path | None) -> None:
-    """From a site that has only Slurm to one that enforces, and back."""
+def built(folder: Path | None, slurm: str) -> Archives:
+    """The packages of this checkout, or those that the folder has already."""
+    if folder is not None and any(folder.glob("*.deb")):
+        return {path.name: path.read_bytes() for path in folder.glob("*.deb")}
     lab = make_lab(slurm)
     try:
         archives = lab.build()
     finally:
         clean(lab)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in archives.items():
+            (folder / name).write_bytes(content)
+    return archives
+
+
+@click.command()
+@click.option("--name", default="admin-hour", show_default=True, help="Name of the cluster.")
+@click.option("--slurm", default=DEFAULT_SLURM, show_default=True, help="Release of Slurm.")
+@click.option("--out", type=click.Path(path_type=Path), help="File for the transcript, in Markdown.")
+@click.option("--packages", type=click.Path(path_type=Path), help="Folder that keeps the packages for a next time.")
+def main(name: str, slurm: str, out: Path | None, packages: Path | None) -> None:
+    """From a site that has only Slurm to one that enforces, and back."""
+    archives = built(packages, slurm)
     cluster = ContainerCluster.up(
         f"{name}-{secrets.token_hex(2)}", nodes=1, slurm=slurm, bare=True, progress=click.echo
     )
