@@ -20,7 +20,7 @@ SERVE := $(filter-out 0 no,$(SERVICES))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,$(if $(SERVE),build/services,build/demo)))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test test-gpu lint counts mutants fuzz unit slurm thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
+.PHONY: help engine demo test test-gpu test-browser lint counts mutants fuzz unit slurm matrix thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -61,8 +61,13 @@ unit: $(READY) ## Unit and property tests, of long series a sample (minutes)
 		echo "once more, one at a time: what failed (a busy machine answers late; a fault fails again)"; \
 		$(BIN)/pytest -q --last-failed --last-failed-no-failures none; }
 
-slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=24.11|26.05)
+slurm: engine $(READY) ## Tests on real Slurm clusters in containers, four at a time: they mostly wait (minutes; SLURM=22.05|24.11|26.05)
 	$(call SLURM_TESTS,--slurm $(SLURM))
+
+matrix: engine $(READY) ## The tests on real Slurm with each of its tested versions, one after the other (three quarters of an hour)
+	@failed=; for version in 22.05 24.11 26.05; do \
+		echo "Slurm $$version"; $(MAKE) --no-print-directory slurm SLURM=$$version || failed="$$failed $$version"; \
+	done; test -z "$$failed" || { echo "failed on Slurm$$failed" >&2; exit 1; }
 
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
@@ -70,6 +75,9 @@ thorough: $(READY) ## All tests whole: every case and more examples, with branch
 
 test-gpu: $(READY) ## Tests on a machine with an NVIDIA GPU, as root: NVML, MPS by the hooks (SODA_GPU_TESTS=emulated: without one)
 	$(BIN)/pytest -q -m gpu -rs tests/gpu
+
+test-browser: $(READY) ## The web page in a real browser (Chromium without a window), at 10 000 jobs too (a minute)
+	$(BIN)/pytest -q --thorough -n0 -rs tests/daemon/page/test_browser.py
 
 HOURS ?= 1
 fuzz: $(READY) ## Fuzz targets (tests/fuzz) with new examples, HOURS=n in total: parsers, flags, messages, files, C programs
@@ -179,6 +187,7 @@ clean: ## Remove the virtual environment and everything built
 WITH_POSTGRESQL := $(filter test unit thorough,$(MAKECMDGOALS))
 WITH_HAPROXY := $(WITH_POSTGRESQL)
 WITH_PROMETHEUS := $(WITH_POSTGRESQL)
+WITH_BROWSER := $(filter test-browser thorough,$(MAKECMDGOALS))
 system:
 	@missing=; [ "$(MAKECMDGOALS)" = venv ] || command -v gcc >/dev/null || missing="gcc libc6-dev"; \
 	[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3 python3-venv"; \
@@ -186,6 +195,8 @@ system:
 		missing="$$missing postgresql"; \
 	[ -z "$(WITH_HAPROXY)" ] || command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing="$$missing haproxy"; \
 	[ -z "$(WITH_PROMETHEUS)" ] || command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	[ -z "$(WITH_BROWSER)" ] || command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
+		missing="$$missing chromium-headless-shell"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "installing $$missing"; \

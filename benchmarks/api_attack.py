@@ -29,8 +29,9 @@ import psutil
 from slurm_soda.daemon.api.credential_checks import CheckLimits, CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer
+from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings

@@ -176,6 +176,36 @@ class ServicesSettings(_Section):
     ``*``: all; none: nowhere, for any user may report any load of his own service."""
 
 
+class ScopeSettings(_Section):
+    """``[scope]``: which jobs an enforcing sodad changes: those that each list names which is not empty. All others are
+    planned and explained, and nothing of them is changed.
+    """
+
+    partitions: list[str] = Field(default_factory=list)
+    """A job that waits for several partitions must have all of them named."""
+    accounts: list[str] = Field(default_factory=list)
+    """Exactly these: accounts below them are others."""
+    qos: list[str] = Field(default_factory=list)
+    users: list[str] = Field(default_factory=list)
+
+    @field_validator("partitions", "accounts", "qos", "users")
+    @classmethod
+    def _are_names(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"plain names, one each; {name!r} is none, and patterns and lists in one text are not read"
+                )
+        if len(set(names)) < len(names):
+            double = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"each name once; {double!r} is there twice")
+        return names
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
+"""A partition, account, QOS or user."""
+
+
 class StoreSettings(_Section):
     """``[store]``: where sodad remembers."""
 
@@ -223,14 +253,39 @@ class MetricsSettings(_Section):
     @field_validator("listen")
     @classmethod
     def _is_address(cls, listen: str) -> str:
-        if listen and _split_address(listen) is None:
-            raise ValueError('an address and a port, such as "127.0.0.1:6831" or "[::1]:6831"; "" for none')
-        return listen
+        return _checked_address(listen, 6831)
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port."""
         return _split_address(self.listen)
+
+
+class PageSettings(_Section):
+    """``[page]``: a web page for users, at an address of its own, for those who have a link of ``sodactl page``."""
+
+    listen: str = ""
+    """``HOST:PORT``; empty: nowhere."""
+    url: str = Field(default="", pattern=r"^(https?://[A-Za-z0-9._~:/\[\]%-]+)?$")
+    """Where browsers reach it, such as that of a proxy with TLS before it; empty: :attr:`listen` itself."""
+    session_hours: float = Field(default=12.0, gt=0, le=168)
+    """After so long a user needs another link."""
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, listen: str) -> str:
+        return _checked_address(listen, 6832)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port."""
+        return _split_address(self.listen)
+
+
+def _checked_address(listen: str, example: int) -> str:
+    if listen and _split_address(listen) is None:
+        raise ValueError(f'an address and a port, such as "127.0.0.1:{example}" or "[::1]:{example}"; "" for none')
+    return listen
 
 
 def _split_address(text: str) -> tuple[str, int] | None:
@@ -280,9 +335,11 @@ class Settings(_Section):
     cpu_fit: CpuFitSettings = CpuFitSettings()
     sharing: SharingSettings = SharingSettings()
     services: ServicesSettings = ServicesSettings()
+    scope: ScopeSettings = ScopeSettings()
     store: StoreSettings = StoreSettings()
     api: ApiSettings = ApiSettings()
     metrics: MetricsSettings = MetricsSettings()
+    page: PageSettings = PageSettings()
     slurm: SlurmSettings = SlurmSettings()
 
 

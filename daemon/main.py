@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,9 +42,11 @@ from slurm_soda.daemon.cycle.slurm_access import (
     make_slurm_client,
 )
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
+from slurm_soda.daemon.cycle.store_cluster import check_cluster, read_cluster_name
 from slurm_soda.daemon.cycle.wake import WakeEvent
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.metrics.site_metrics import begin_metrics
+from slurm_soda.daemon.page.endpoint import bind_page
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
 from slurm_soda.daemon.store.engine import Store, open_store, store_path
 from slurm_soda.daemon.store.preparation import prepare_store
@@ -210,6 +213,7 @@ class _Site:
 
         Raises:
             AnotherDaemonError: the store is a file, which no other controller should have, or only one cycle is wanted.
+            OtherClusterError: whoever leads is another cluster's.
         """
         settings = self.settings
         claim = LeadershipClaim(
@@ -221,6 +225,7 @@ class _Site:
         except AnotherDaemonError as error:
             if self.arguments.once or not self.store.is_shared:
                 raise
+            check_cluster(self.store, read_cluster_name(LocalCommandRunner(), settings.slurm.read_timeout_s))
             check_address(settings.api)  # what is wrong here is said now, not when Slurm needs this controller
             self.signals.listen()
             log(logging.INFO, "waiting", pid=os.getpid(), because=error)
@@ -265,7 +270,8 @@ class _Site:
         active = ActiveController(runner, clock, settings.slurm.read_timeout_s, settle_s=lease.timing.take_over_after_s)
         reason_to_observe = str if store.is_shared else active.reason_to_observe
         client = make_slurm_client(settings.slurm, runner, settings.sharing.gres)
-        context = DaemonContext(store, client, lease, clock, accounting_lookup, limits_lookup, reason_to_observe)
+        name = partial(read_cluster_name, runner, settings.slurm.read_timeout_s)
+        context = DaemonContext(store, client, lease, clock, accounting_lookup, limits_lookup, reason_to_observe, name)
         cycles = CycleRunner(settings, context)
         try:
             if self.arguments.once:
@@ -283,6 +289,7 @@ class _Site:
         self.signals.listen()
         searches = MultiNodeSearches(search_rules(cycles.settings.cpu_fit))
         metrics = begin_metrics(context, lambda: cycles.settings)
+        page = bind_page(cycles.settings.page)
         writer = ReportWriter(
             store,
             clock,
@@ -292,11 +299,14 @@ class _Site:
             bandwidths=context.bandwidths,
             on_report=metrics.on_report,
         )
-        cycles.problems, cycles.on_cycle = lambda: (*writer.problems(), *metrics.problems), metrics.on_cycle
+        cycles.problems, cycles.on_cycle = (
+            lambda: (*writer.problems(), *metrics.problems, *page.problems),
+            metrics.on_cycle,
+        )
         context.services.wake = waker.call
         server = make_api_server(
             store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services,
-            metrics=metrics.endpoint,
+            metrics=metrics.endpoint, page=page.socket,
         )  # fmt: skip
         shares = ShareSchedule(
             context,

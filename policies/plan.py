@@ -140,6 +140,8 @@ class Plan:
     """What is said of waiting jobs' CPUs, by job id, most urgent first."""
     facts: Mapping[Word, float] = field(default_factory=dict)
     """Numbers about the decision as a whole, for ``status`` (queue lengths, free GPUs)."""
+    withheld: tuple[Action, ...] = ()
+    """What would be done to jobs that are not in scope, or would need such jobs; nothing of it is done."""
 
     @property
     def behind(self) -> list[int]:
@@ -148,7 +150,7 @@ class Plan:
         return ids
 
     def led_by(self, job_ids: Collection[JobId]) -> Plan:
-        """The plan in which these jobs go before all others of their queues."""
+        """The plan in which these jobs go before all others of their queues that are not overdue."""
         if not job_ids:
             return self
         first = np.array(sorted(job_ids), dtype=np.int64)

@@ -178,6 +178,8 @@ class JobTable:
     """It starts on nodes alone on which nothing runs (``--exclusive``); empty: no job."""
     least_cpus: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """CPUs without which a node will not do (``--mincpus``), beside its part of :attr:`cpus`; empty: 0 for all."""
+    left_out: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """A :class:`.scope.LeftOut` of each job: why nothing of it may be changed; empty: the site lets all be changed."""
 
     def __len__(self) -> int:
         return len(self.job_id)

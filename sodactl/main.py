@@ -33,6 +33,10 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         "report": LazyCommand(
             f"{_HERE}.live.report:report", "What a job used of what it held, and what would be better."
         ),
+        "page": LazyCommand(
+            f"{_HERE}.live.page:page",
+            "A link to the page that shows the queue, jobs, GPUs and changes in a browser.",
+        ),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(
             f"{_HERE}.profiles.commands:profiles", "What is known about kinds of jobs, and from which source."
@@ -71,6 +75,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
             f"{_HERE}.pools.commands:pools", "Divide a partition among CPU, small and large GPU jobs."
         ),
         "doctor": LazyCommand(f"{_HERE}.checks.doctor:doctor", "Check this site and say what to fix."),
+        "site": LazyCommand(f"{_HERE}.site.commands:site_group", "Turn slurm-soda on in stages.", "simulator"),
     },
     "Simulation and test clusters": {
         "simulate": LazyCommand(

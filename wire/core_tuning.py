@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from slurm_soda.wire.json_fields import JsonFields, decode_json
-from slurm_soda.wire.run_fields import MAX_GPUS, MAX_STEPS, RunFields
+from slurm_soda.wire.run_fields import MAX_GPUS, MAX_JOB_ID, MAX_STEPS, RunFields
 
 MAX_ANSWER_BYTES = 1 << 20
 MAX_ORDERS = 4096
 MAX_GUESTS = 1024
 """Runs beside others on one node."""
+MAX_LEFT_OUT = 4096
+"""Jobs on one node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class ReportAnswer:
     """The latest order for every run on several nodes of which this node is one."""
     guests: tuple[GuestGpus, ...] = ()
     """Runs on this node that hold GPUs beside other jobs."""
+    left_out: tuple[int, ...] = ()
+    """Jobs on this node that are not in the site's scope: nothing is limited for or of them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -206,4 +210,5 @@ class ReportAnswer:
             seq=read.whole("seq", 0, 1 << 53),
             cores=tuple(CoreOrder.from_dict(item) for item in read.objects("cores", MAX_ORDERS)),
             guests=tuple(GuestGpus.from_dict(item) for item in read.objects("guests", MAX_GUESTS)),
+            left_out=read.wholes("left_out", MAX_LEFT_OUT, 1, MAX_JOB_ID),
         )

@@ -29,6 +29,7 @@ MAX_CREDENTIAL_LENGTH = 4096
 
 _REPORT, _ANSWER = "slurm-soda report 1 sha256", "slurm-soda answer 1 sha256"
 _REQUEST = "slurm-soda request 1 sha256"
+_SECRET = b"slurm-soda secret 1 "
 """Part of the sealed text, so that a credential made for anything else on the cluster, or for another of these, is worth
 nothing here."""
 
@@ -132,6 +133,25 @@ class Munge:
         """
         return self._make(_payload(_REQUEST, target))
 
+    def encode_secret(self, secret: bytes, uid: int) -> str:
+        """A credential in which this user alone can read ``secret``: MUNGE encrypts what it carries.
+
+        Raises:
+            MungeError: munge is missing, failed or did not answer in time.
+        """
+        return self._make(_SECRET + secret, f"--restrict-uid={uid}")
+
+    def decode_secret(self, credential: str) -> bytes:
+        """What :meth:`encode_secret` put there for this process's user.
+
+        Raises:
+            MungeError: it is for somebody else, is no such credential, or was read before; or unmunge does not answer.
+        """
+        payload = self.decode(credential).payload
+        if not payload.startswith(_SECRET):
+            raise MungeError("a credential carries no secret of slurm-soda")
+        return payload.removeprefix(_SECRET)
+
     def check(
         self, body: bytes, credential: str, allowed_uids: Collection[int], report: bytes | None = None
     ) -> MungeSender:
@@ -168,8 +188,8 @@ class Munge:
             raise MungeError(f"credential of uid {sender.uid} from {sender.address}; allowed is {allowed}")
         return MungeMessage(sender, payload)
 
-    def _make(self, payload: bytes) -> str:
-        status, out, err = self._call("munge", (), payload)
+    def _make(self, payload: bytes, *options: str) -> str:
+        status, out, err = self._call("munge", options, payload)
         credential = out.decode("ascii", "replace").strip()
         if status or not _CREDENTIAL.fullmatch(credential):
             raise MungeError(f"munge exited with status {status}: {_line(err)}; check that munged runs on this host")

@@ -77,6 +77,7 @@ class ReportSender:
         if answer is not None:
             self._core_messages.take(answer.cores)
             self._run_records.take_guests(answer.guests)
+            self._run_records.take_left_out(answer.left_out)
         return self._run_records.has_unreported()
 
     def _make_report(self, batch: ReportBatch) -> NodeReport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slurm_soda.agent.job_events.run_event import RunEvent, RunKey, parse_run_event
@@ -50,6 +50,8 @@ class NodeRun:
     """What the epilog read itself. The agent's own last reading, which comes after it, may find the same seconds."""
     over: bool = False
     """No more readings: closed, or lost."""
+    left_out: bool = False
+    """Its job is not in the site's scope, as sodad said last: nothing is limited for it, or of it."""
     seen_s: float = 0.0
     """When a process of it was last seen."""
     revision: int = 1
@@ -94,6 +96,11 @@ class RunRecords:
             opened = run.opened
             if opened is not None and (held := gpus.get((opened.job_id, opened.restart))):
                 run.opened = replace(opened, gpus=tuple(sorted({*opened.gpus, *held})))
+
+    def take_left_out(self, job_ids: Collection[int]) -> None:
+        """These jobs are not in scope, and all others are."""
+        for run in self.runs.values():
+            run.left_out = run.key.job_id in job_ids
 
     def take(self, event: RunEvent, line: bytes, now_s: float) -> NodeRun | None:
         """Enter an event, into the spool too; the same one again changes nothing.
@@ -153,8 +160,8 @@ class RunRecords:
         """Count a run as over, after its last reading; CPU seconds that only its epilog saw are added now."""
         run.over = True
         if run.usage and run.epilog_cpu_s > run.usage.cpu_s:
-            at_s = run.closed.at_s if run.closed else 0.0
-            run.usage.add_unaccounted_cpu_s(max(at_s, run.usage.last_s), run.epilog_cpu_s - run.usage.cpu_s)
+            at_s = run.closed.at_s if run.closed else run.usage.last_s
+            run.usage.add_unaccounted_cpu_s(at_s, run.epilog_cpu_s - run.usage.cpu_s)
 
     def save(self, run: NodeRun, now_s: float) -> None:
         """Write a run's sums to the spool, and count them as news."""

@@ -65,7 +65,7 @@ def _share_unaccounted_cpu_s(spare_s: float, vanished: Sequence[tuple[JobOpened,
     cpus = sum(max(opened.cpus, 1) for opened, _ in vanished)
     for opened, usage in vanished:
         own = max(opened.cpus, 1)
-        most_s = own * max(now_s - usage.last_s, 0.0)
+        most_s = own * usage.since_read_s(now_s)
         if spare_s > 0:
             usage.add_unaccounted_cpu_s(now_s, min(spare_s * own / cpus, most_s))
             usage.cpu_source = usage.cpu_source or "cgroup"

@@ -23,6 +23,11 @@ class RunUsage:
 
     first_s: float
     last_s: float
+    """Up to when its CPU time is told. A clock that is set back costs one interval: this does not go back, as sodad takes
+    what is newer only.
+    """
+    read_s: float = -1.0
+    """What the clock said at the last reading; negative: as :attr:`last_s`."""
     samples: int = 0
     gpu_last_s: float = 0.0
     """When the GPUs were last read."""
@@ -47,6 +52,10 @@ class RunUsage:
     def cpu_s(self) -> float:
         """CPU seconds so far."""
         return self.cpu_gone_s + sum(self.counters.values())
+
+    def since_read_s(self, now_s: float) -> float:
+        """Seconds since its CPU counters were last read."""
+        return max(now_s - (self.last_s if self.read_s < 0 else self.read_s), 0.0)
 
     @property
     def gpu_use_last_s(self) -> float:
@@ -95,13 +104,16 @@ class RunUsage:
         self.memory_peak_mib = max(self.memory_peak_mib, memory_mib)
         self.cpu_source = source
         self.samples += 1
-        self.last_s = now_s
+        self._advance(now_s)
         return self.cpu_s - before_s
 
     def add_unaccounted_cpu_s(self, now_s: float, cpu_s: float) -> None:
         """Take CPU seconds that belong to the run although its own counters were gone before they could be read."""
         self.cpu_gone_s += cpu_s
-        self.last_s = now_s
+        self._advance(now_s)
+
+    def _advance(self, now_s: float) -> None:
+        self.last_s, self.read_s = self.last_s + self.since_read_s(now_s), now_s
 
     def record(self, opened: JobOpened) -> JobUsage:
         """The sums as the controller wants them."""
@@ -151,6 +163,7 @@ class RunUsage:
         return cls(
             first_s=read.number("first_s"),
             last_s=read.number("last_s"),
+            read_s=read.number("read_s", -1.0, default=-1.0),
             samples=read.whole("samples", 0, 1 << 40),
             gpu_last_s=read.number("gpu_last_s"),
             gpu_covered_s=read.number("gpu_covered_s"),

@@ -14,9 +14,10 @@ from slurm_soda.agent.resource_controller import NodeSample
 from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
 from slurm_soda.agent.state_file import StateFileError
 from slurm_soda.agent.tuning.search_progress import CoreSearchProgress, read_search_progress, write_search_progress
-from slurm_soda.agent.tuning.trial import CoreTuningTrial
+from slurm_soda.agent.tuning.trial import HOLDER, CoreTuningTrial
 from slurm_soda.agent.tuning.trial_context import TrialContext
 from slurm_soda.policies.cpu_fit.core_search import SearchRules
+from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.records import JobOpened
 
 
@@ -61,6 +62,9 @@ class CoreTuningController:
         for run in runs.values():
             if run.opened is None or run.closed is not None:
                 continue
+            if run.left_out:
+                self._give_back(run.key.job_id)
+                continue
             trial = self._trial(run, run.opened, sample.now_s)
             if any(holders[gpu] > 1 for gpu in run.opened.gpus):
                 trial.leave(sample.now_s)
@@ -87,6 +91,18 @@ class CoreTuningController:
             progress = left if left is not None and left.start_s == run.key.start_s else None
             trial = self._trials[run.key.job_id] = CoreTuningTrial(self._context, run, opened, progress, now_s)
         return trial
+
+    def _give_back(self, job_id: int) -> None:
+        """End the search for a job that is not in scope any more; it has all its cores again."""
+        known = self._trials.pop(job_id, None) is not None
+        known = self._left.pop(job_id, None) is not None or known
+        if not known:
+            return
+        try:
+            self._context.sets.restore(job_id, HOLDER)
+            self._write()
+        except (SodaError, StateFileError) as error:
+            self._faults.append(str(error))
 
     def _forget(self, runs: dict[int, NodeRun]) -> None:
         gone = [job_id for job_id, trial in self._trials.items() if not _same(runs.get(job_id), trial)]

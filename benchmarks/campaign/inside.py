@@ -42,7 +42,7 @@ QUERIES = {
     "cycle": "select id, error, mode from cycle order by id desc limit 1",
     "epochs": "select max(id), count(*) from epoch",
     "agents": "select node from agent_heartbeat",
-    "settings": "select key, value from admin_setting",
+    "settings": "select key, value from admin_setting where key not in ('stage', 'cluster')",
 }
 PLACES = (
     "/etc/slurm", "/etc/slurm-soda", "/var/lib/slurm-soda", "/var/lib/slurm-soda-agent", "/var/spool/slurm-soda",

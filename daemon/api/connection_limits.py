@@ -12,16 +12,19 @@ import logging
 import resource
 import threading
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slurm_soda.daemon.logs import LOGGER, log
 
 MAX_EXAMPLE_LENGTH = 300
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""As ASGI has it: scope, receive, send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class LimitedApp:
     look, but only agents send anything that is taken: looks are three quarters of the requests at most.
     """
 
-    def __init__(self, app: FastAPI, per_peer: int, refusals: RefusalCounts) -> None:
+    def __init__(self, app: Application, per_peer: int, refusals: RefusalCounts) -> None:
         self._app, self._per_peer, self._refusals = app, per_peer, refusals
         self._answering: Counter[str] = Counter()
         self._looks: Counter[str] = Counter()

@@ -194,7 +194,8 @@ class ReportWriter:
         for waiting in wanted:
             report = waiting.report
             orders, guests = self._orders(report, self._clock.elapsed_s()), self._guests.by_node.get(report.node, ())
-            waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests))
+            left_out = self._guests.left_out.get(report.node, ())
+            waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests, left_out))
         for waiting in wanted:
             self._guests.note_mps(waiting.report.node, waiting.report.mps_jobs)
             self._on_report(waiting.report)

@@ -15,8 +15,8 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -24,11 +24,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
-from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.job_report_routes import JobReportRoutes
 from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
+from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.view_json import encode_view
-from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer, ViewerRights
+from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
@@ -40,6 +40,8 @@ from slurm_soda.daemon.store.server import store_now_s
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.slurm_ext.hints.flags import COUNT_MAX_DIGITS, MODEL_MAX_BYTES
+
+T = TypeVar("T")
 
 MAX_CONCURRENT_VIEWS = 4
 """Views that are made at the same time, in threads that take reports as well."""
@@ -74,31 +76,6 @@ Gpus = Annotated[int, Query(ge=1, le=MAX_GPUS)]
 GpuType = Annotated[str, Query(max_length=64)]
 
 
-@dataclass(frozen=True, slots=True)
-class ViewAccess:
-    """Tells who asks for a view."""
-
-    checks: CredentialChecks
-    rights: ViewerRights
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of the rights: those who wait for Slurm take no threads from agents."""
-
-    async def viewer(self, request: Request) -> Viewer:
-        """Whose request this is, and what is private from this user.
-
-        Raises:
-            HTTPException: the request carries no good credential.
-        """
-        target = b"%s %s?%s" % (
-            request.method.encode("ascii"),
-            request.scope["raw_path"],
-            request.scope["query_string"],
-        )
-        message = await self.checks.sender(request, None, lambda carried: carried.check_request(target))
-        async with self.asking:
-            return await run_in_threadpool(self.rights.viewer, message.sender.uid)
-
-
 class ViewRoutes:
     """API views of the store, as JSON."""
 
@@ -130,7 +107,7 @@ class ViewRoutes:
         private.get("/jobs/{job_id}")(self.job)
         private.get("/fit")(self.fit)
         private.get("/pair")(self.pair)
-        private.include_router(JobReportRoutes(self._answer, self._clock, self._turns).routes())
+        private.include_router(JobReportRoutes(self.answer, self._clock, self._turns).routes())
         router.include_router(private)
         return router
 
@@ -147,12 +124,12 @@ class ViewRoutes:
         asked = who, cycles, repr(since_s), self._store_loss()  # a loss is told at once
 
         def read_status(session: Session) -> views.StatusView:
-            head = self._head(session, viewer)
+            head = self.head(session, viewer)
             return views.status_view(session, head, cycles=cycles, since_s=since_s, viewer=viewer)
 
         turn = nullcontext() if self._statuses.has(asked) else self._turns.of(viewer.user)
         async with turn:
-            return await self._statuses.get(asked, lambda: self._answer(read_status), _max_age_s)
+            return await self._statuses.get(asked, lambda: self.answer(read_status), _max_age_s)
 
     async def jobs(self, request: Request) -> Response:
         """The live jobs that this user may see: :class:`~slurm_soda.daemon.api.views.JobListView`, up to
@@ -161,11 +138,11 @@ class ViewRoutes:
         viewer = _viewer(request)
 
         def read_list(session: Session) -> views.JobListView:
-            return views.job_list_view(session, self._head(session, viewer), most=MAX_JOBS, viewer=viewer)
+            return views.job_list_view(session, self.head(session, viewer), most=MAX_JOBS, viewer=viewer)
 
         if not viewer.sees_all_jobs:
-            return await self._answer(read_list)
-        return await self._job_lists.get(viewer.private, lambda: self._answer(read_list), _max_age_s)
+            return await self.answer(read_list)
+        return await self._job_lists.get(viewer.private, lambda: self.answer(read_list), _max_age_s)
 
     async def job(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
@@ -174,7 +151,7 @@ class ViewRoutes:
         viewer = _viewer(request)
 
         def read_job(session: Session) -> views.JobDetailView:
-            view = views.job_detail_view(session, self._head(session, viewer), job_id)
+            view = views.job_detail_view(session, self.head(session, viewer), job_id)
             if viewer.sees_all_jobs or (view.job is not None and viewer.may_see(view.job)):
                 return view
             # In the same words whether there is such a job or not.
@@ -182,7 +159,7 @@ class ViewRoutes:
                 403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"
             )
 
-        return await self._answer(read_job)
+        return await self.answer(read_job)
 
     async def fit(
         self,
@@ -205,7 +182,7 @@ class ViewRoutes:
             filters = replace(filters, user=viewer.user)
         return await self._fits.get(
             (filters, limit),
-            lambda: self._answer(lambda session: read_cpu_fit_report(session, filters, limit)),
+            lambda: self.answer(lambda session: read_cpu_fit_report(session, filters, limit)),
             lambda _took_s: self._settings().cycle.interval_s,
         )
 
@@ -233,21 +210,35 @@ class ViewRoutes:
             name if name and (viewer.sees_all_jobs or name == viewer.user) else "" for name in (user, other_user)
         )
         async with self._pairing:
-            return await self._answer(lambda session: read_pair_view(session, new, running, (mine, other)))
+            return await self.answer(lambda session: read_pair_view(session, new, running, (mine, other)))
 
-    async def _answer(self, read_view: Callable[[Session], object]) -> Response:
+    async def answer(self, read_view: Callable[[Session], object]) -> Response:
+        """A view as JSON, made when there is room for it.
+
+        Raises:
+            HTTPException: the store cannot be read.
+        """
+        return _json(await self.read(lambda session: encode_view(read_view(session))))
+
+    async def read(self, read: Callable[[Session], T]) -> T:
+        """What a function reads from the store, in a thread, when there is room for it.
+
+        Raises:
+            HTTPException: the store cannot be read.
+        """
         async with self._places:
-            return _json(await run_in_threadpool(self._encode, read_view))
+            return await run_in_threadpool(self._read, read)
 
-    def _encode(self, read_view: Callable[[Session], object]) -> bytes:
+    def _read(self, read: Callable[[Session], T]) -> T:
         try:
             with self._store.read() as session:
-                return encode_view(read_view(session))
+                return read(session)
         except SQLAlchemyError as error:
             log(logging.WARNING, "view-failed", error=self._store.error_of(error))
             raise HTTPException(503, "the store cannot be read; ask again later") from error
 
-    def _head(self, session: Session, viewer: Viewer) -> views.ViewHeader:
+    def head(self, session: Session, viewer: Viewer) -> views.ViewHeader:
+        """Who schedules, by what rules, and what is private from this viewer."""
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, store_now_s(session, self._clock.now_s()), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"

@@ -14,16 +14,26 @@ from typing import cast
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
-from slurm_soda.daemon.api.connection_limits import ConnectionLimits, LimitedApp, OpenConnections, RefusalCounts
+from slurm_soda.daemon.api.connection_limits import (
+    Application,
+    ConnectionLimits,
+    LimitedApp,
+    OpenConnections,
+    RefusalCounts,
+)
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.service_routes import ServiceRoutes
+from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
+from slurm_soda.daemon.page.endpoint import PageEndpoint
+from slurm_soda.daemon.page.link_route import PageLinkRoute
+from slurm_soda.daemon.page.served_page import ServedPage
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
@@ -49,7 +59,7 @@ def check_address(settings: ApiSettings) -> None:
 
 
 class ApiServer:
-    """Serves one to three addresses, in one thread of its own."""
+    """Serves one to four addresses, in one thread of its own."""
 
     def __init__(
         self,
@@ -59,8 +69,9 @@ class ApiServer:
         limits: ConnectionLimits = DEFAULT_LIMITS,
         *,
         metrics: MetricsEndpoint | None = None,
+        page: PageEndpoint | None = None,
     ) -> None:
-        """Bind the addresses, so that a port in use is said at start; that of ``metrics`` is bound already.
+        """Bind the addresses, so that a port in use is said at start; those of ``metrics`` and ``page`` are bound already.
 
         Raises:
             SodaError: an address cannot be bound.
@@ -79,6 +90,10 @@ class ApiServer:
         if metrics is not None:
             self._sockets.append(metrics.socket)
             self._servers.append(self._make_server((metrics.router,), settings, metrics.limits.within_descriptors()))
+        if page is not None:
+            self._sockets.append(page.socket)
+            limits = page.limits.within_descriptors()
+            self._servers.append(self._make_server((page.router,), settings, limits, guard=page.guard))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="api", daemon=True)
 
     @property
@@ -106,7 +121,12 @@ class ApiServer:
         self._refusals.log_counts()
 
     def _make_server(
-        self, routers: Sequence[APIRouter], settings: ApiSettings, limits: ConnectionLimits
+        self,
+        routers: Sequence[APIRouter],
+        settings: ApiSettings,
+        limits: ConnectionLimits,
+        *,
+        guard: Callable[[Application], Application] = lambda app: app,
     ) -> uvicorn.Server:
         app = FastAPI(
             title="slurm-soda",
@@ -118,7 +138,7 @@ class ApiServer:
         for router in routers:
             app.include_router(router)
         config = uvicorn.Config(
-            LimitedApp(app, limits.per_peer, self._refusals),
+            LimitedApp(guard(app), limits.per_peer, self._refusals),
             http=cast("type[asyncio.Protocol]", OpenConnections(limits, self._refusals).make_protocol),
             ws="none",
             lifespan="off",
@@ -151,6 +171,7 @@ def make_api_server(
     *,
     services: ServiceBoard,
     metrics: MetricsEndpoint | None = None,
+    page: socket.socket | None = None,
 ) -> ApiServer:
     """The server of a sodad.
 
@@ -162,6 +183,7 @@ def make_api_server(
         cycle_error: why the last cycle failed; empty if it did not.
         services: keeps what routers of services report.
         metrics: shown at an address of their own.
+        page: bound for users' browsers; ``None``: no page is served.
 
     Raises:
         SodaError: an address cannot be bound.
@@ -171,12 +193,16 @@ def make_api_server(
     rights = ViewerRights(LocalCommandRunner(), clock)
     # Whoever asks first shall not wait for it: sodactl waits for 2 s only.
     threading.Thread(target=rights.read_privacy, args=(at_first.slurm.read_timeout_s,), daemon=True).start()
-    views = ViewRoutes(store, clock, ViewAccess(checks, rights), settings, cycle_error)
+    access = ViewAccess(checks, rights)
+    views = ViewRoutes(store, clock, access, settings, cycle_error)
     reports = ReportRoutes(writer, munge, checks, at_first.api)
     shown = APIRouter()
     shown.include_router(views.routes())
     shown.include_router(ServiceRoutes(services, store, clock, munge=munge, checks=checks, admit=views.admit).routes())
-    return ApiServer(reports.routes(), shown, at_first.api, metrics=metrics)
+    served = None if page is None else ServedPage(page, views, access, clock, lambda: settings().page)
+    shown.include_router(PageLinkRoute(views.admit, munge, served).routes())
+    endpoint = None if served is None else served.endpoint()
+    return ApiServer(reports.routes(), shown, at_first.api, metrics=metrics, page=endpoint)
 
 
 def _bind_all(settings: ApiSettings) -> list[socket.socket]:

@@ -10,7 +10,7 @@ import os
 import pwd
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy import ColumnElement, or_
 
@@ -41,6 +41,16 @@ MAX_USERS = 1000
 """Users whose rights are remembered."""
 
 
+class OwnedJob(Protocol):
+    """Whose a job is."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def account(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Viewer:
     """A user, and what is private from this user."""
@@ -56,7 +66,7 @@ class Viewer:
         """Jobs are nobody's secret, or none from this user."""
         return "jobs" not in self.private
 
-    def may_see(self, job: Job) -> bool:
+    def may_see(self, job: OwnedJob) -> bool:
         """Whether Slurm would show this user the job."""
         return self.sees_all_jobs or job.user == self.user or job.account in self.accounts
 
@@ -66,7 +76,7 @@ class Viewer:
             return None
         return or_(Job.user == self.user, Job.account.in_(sorted(self.accounts)))
 
-    def may_see_use(self, job: Job) -> bool:
+    def may_see_use(self, job: OwnedJob) -> bool:
         """Whether Slurm would tell this user what the job used."""
         return not self.private & PRIVATE_WITH_USE or job.user == self.user or job.account in self.accounts
 

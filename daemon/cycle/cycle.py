@@ -24,6 +24,7 @@ from slurm_soda.daemon.cycle.recorder import CycleRecorder, CycleReport, CycleRe
 from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
+from slurm_soda.daemon.cycle.store_cluster import claim_for_cluster
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 
@@ -50,7 +51,7 @@ class CycleRunner:
         """Told of each cycle once it is over; must not fail."""
         self.last_error = ""
         """Why the last cycle did nothing; empty if it went well."""
-        self._stale = False
+        self._stale = self._of_cluster = False
         self._state = self._recall(None)
 
     def reload(self, settings: Settings) -> None:
@@ -84,6 +85,7 @@ class CycleRunner:
             self._context.store.check_in_place()
             self._context.store.checkpoint_when_due()
             self._context.lease.renew()
+            self._check_cluster(watch.began.now_s)
             if self._stale:
                 self._state = self._recall(self._state)
             effective = self._settings_reader.read(self.settings, watch.began.steady_s)
@@ -102,6 +104,16 @@ class CycleRunner:
             report = self._failed(watch, effective, error)
             self._stale = True
             return report
+
+    def _check_cluster(self, now_s: float) -> None:
+        """Once Slurm tells its name: the store is this cluster's.
+
+        Raises:
+            OtherClusterError: it is another one's.
+        """
+        if not self._of_cluster and (name := self._context.cluster_name()):
+            claim_for_cluster(self._context.store, name, now_s)
+            self._of_cluster = True
 
     def _run(self, watch: Stopwatch, effective: EffectiveSettings) -> CycleReport:
         state, observer, actor, at = self._state, self._observer, self.actor, watch.began

@@ -20,6 +20,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.scope.jobs_in_scope import JobsInScope
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
@@ -54,6 +55,8 @@ class DaemonContext:
     limits_lookup: LimitsLookup
     reason_to_observe: Callable[[], str] = str
     """Why nothing may be changed now, whatever the mode; empty: it may."""
+    cluster_name: Callable[[], str] = str
+    """ClusterName; empty while Slurm does not tell."""
     guests: GuestsByNode = field(default_factory=GuestsByNode)
     """For agents, whose nodes cannot tell them."""
     services: ServiceBoard = field(default_factory=ServiceBoard)
@@ -85,6 +88,7 @@ class DaemonState:
     shares: OpenShares
     former_runs: FormerRuns
     services: OpenServices
+    scope: JobsInScope
 
     @classmethod
     def recalled(cls, settings: Settings, context: DaemonContext, before: DaemonState | None = None) -> DaemonState:
@@ -109,7 +113,11 @@ class DaemonState:
             former_runs = FormerRuns(context.store) if before is None else before.former_runs
             services = OpenServices(settings.services, context.services, context.bandwidths)
             services.recall(session, at, None if before is None else before.services)
-            return cls(job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services)
+            scope = JobsInScope(settings.scope)
+            scope.keep(None if before is None else before.scope)
+            return cls(
+                job_cache, JobNoteWriter(), pools, preemptions, requests, fits, shares, former_runs, services, scope
+            )
 
     def use(self, settings: Settings) -> None:
         """Other settings hold from now on."""
@@ -117,6 +125,7 @@ class DaemonState:
         self.cpu_requests.settings = settings.cpu_fit
         self.shares.settings = settings.sharing
         self.services.use(settings.services)
+        self.scope.use(settings.scope)
         self.shares.pauses.most_revocations = settings.preemption.max_per_job
 
     def count_preemptions(self) -> None:

@@ -59,6 +59,9 @@ class SnapshotReader:
         with watch("observe.services"):
             state.services.ask_limits(self._client, at)
             state.services.observe(slurm_state)
+        with watch("observe.scope"):
+            state.scope.read(slurm_state, state.pools.base_of, state.services.tasks)
+            self._guests.left_out = state.scope.left_out_by_node()
         with watch("observe.former_runs"):
             again = state.services.waits_after_requeue
             requeued = {*state.preemptions.requeued, *state.services.requeued}
@@ -108,6 +111,7 @@ class SnapshotReader:
         snapshot = slurm_state.with_bands(snapshot, settings.policy.bands)
         with watch("decide.services"):
             snapshot = state.services.fill(snapshot, Instant(slurm_state.now_s, slurm_state.steady_s))
+        snapshot = state.scope.fill(snapshot)
         if not asks:
             return snapshot
         with watch("decide.sharing"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
-from slurm_soda.daemon.sharing.new_shares import begin_shares
+from slurm_soda.daemon.sharing.new_shares import begin_shares, refused_joins
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -81,25 +81,36 @@ class PlanExecutor:
         """From a plan to changes, and from these to the ones that the limits admit."""
         now_s, jobs, preemptions, shares = slurm_state.now_s, slurm_state.jobs, state.preemptions, state.shares
         at = Instant(now_s, slurm_state.steady_s)
-        settled = self._settle(slurm_state)
+        settled = self._settle(slurm_state) + state.scope.take_undone()
         boot_s = read_boot_s(self._context.client, preemptions.by_job.values(), jobs)
         details = slurm_state.waiting or {}
         left = state.former_runs.left
-        led = state.services.first_that_fit(plan, snapshot) if plan is not None and preemptions.by_job else ()
+        first: Collection[int] = ()
+        led: Collection[int] = ()
+        if plan is not None:
+            first, led = state.services.choose_first(plan, snapshot, at, left)
         steps, changed = preemptions.advance(
             jobs, plan, at, may_begin=acts, left=left, boot_s=boot_s, details=details, led=led
         )
         state.count_preemptions()
         begun = [] if plan is None else preemptions.begin(plan, jobs, state.job_cache, at, details)
-        share_steps, changed_shares = shares.advance(slurm_state, acts=acts, preemptions=preemptions, left=left)
-        service_steps = state.services.advance(slurm_state, snapshot, plan, state.job_cache, left, acts=acts)
+        share_steps, changed_shares = shares.advance(
+            slurm_state, acts=acts, preemptions=preemptions, left=left, out_of_scope=state.scope.why
+        )
+        service_steps = state.services.advance(
+            slurm_state, snapshot, plan, state.job_cache, left, acts=acts, out_of_scope=state.scope.why_service
+        )
         # A guest gets its own request back before its wait after a requeue ends.
         steps = [step for step in steps if step.send != "start-now" or step.change.job_id not in shares.by_guest]
         ordinary: list[JobChange] = []
         if plan is not None:
-            ordinary, plan = self._waiting_changes(state, snapshot, plan)
+            ordinary, plan = self._waiting_changes(state, snapshot, plan.led_by(first))
         joins = begin_shares(shares, plan if acts else None, slurm_state, state.job_cache, preemptions)
         shares.refusals, ordinary = joins.refusals, joins.order(ordinary)
+        if plan is not None:
+            shares.refusals |= refused_joins(plan, state.scope.why)
+        if acts:
+            ordinary = state.scope.take_back(self._context.store, slurm_state) + ordinary
         planned = len(service_steps) + len(share_steps) + len(steps) + len(begun) + len(joins.begun) + len(ordinary)
         if not acts:
             begun, ordinary = [], []
@@ -138,7 +149,6 @@ class PlanExecutor:
     ) -> tuple[list[JobChange], Plan]:
         """What the plan changes of waiting jobs, and the plan with what that means for others."""
         cycle = self._settings.cycle
-        plan = plan.led_by(state.services.first_tasks(plan))
         orders = order_changes(
             plan,
             snapshot,
@@ -185,6 +195,7 @@ class PlanExecutor:
                 service_step = result.service_step_of.get(change.key)
                 if service_step is not None:
                     state.services.note(service_step, outcome, context.clock.elapsed_s())
+                state.scope.note(change, outcome, context.clock.elapsed_s())
                 if outcome.state == "sent":
                     self._settle_s = float("-inf")
                 if outcome.state == "failed":

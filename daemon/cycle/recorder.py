@@ -190,6 +190,7 @@ class CycleRecorder:
             save_manual_shares(session, result.manual_shares, now_s)
             add_shares(session, state.shares.unrecorded, result.cycle_id, at)
             state.save(session, at)
+            state.scope.note_stage(session, effective.mode, now_s)
             save_proposals(session, result.cpu_proposals)
             intents = []
             for change in result.admitted.changes:
@@ -234,8 +235,12 @@ class CycleRecorder:
                 shares = describe_shares(result.plan, result.snapshot, state.shares.unguarded)
                 for job_id, why in state.shares.refusals.items():
                     shares.setdefault(job_id, {"no_guest": why})["refused"] = why
-                state.notes.write(session, result.plan.notes, job_cache.jobs, shares)
-            facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *problems_elsewhere])
+                outside = state.scope.notes(result.plan.notes.job_id.tolist())
+                state.notes.write(session, result.plan.notes, job_cache.jobs, shares, outside)
+            elsewhere = [*filter(None, (state.scope.unknown,)), *problems_elsewhere]
+            facts = self._facts(result, state.preemptions.unfinished, [*effective.problems, *elsewhere])
+            if counts := state.scope.counts(result.slurm_state, result.plan):
+                facts["scope"] = counts
             # Its columns come last, so that the timings are nearly whole.
             audit_log.close_cycle(
                 session,

@@ -5,15 +5,14 @@ Who reads slowly is bounded as at all addresses of sodad (:mod:`slurm_soda.daemo
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
+from slurm_soda.daemon.api.own_address import bind_own_address
 from slurm_soda.daemon.config import MetricsSettings
-from slurm_soda.slurm_ext.errors import SodaError
 
 METRICS_LIMITS = ConnectionLimits(connections=16, per_peer=8, header_s=5.0, body_s=5.0, answer_s=20.0)
 """An answer about 1000 nodes has 2 MB, of which each connection may keep a copy."""
@@ -39,13 +38,4 @@ def bind_metrics(settings: MetricsSettings) -> socket.socket | None:
     Raises:
         SodaError: it cannot be bound.
     """
-    if settings.address is None:
-        return None
-    host, port = settings.address
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=32)
-    except OSError as error:
-        # The text of the error names the address once more; of a name that cannot be looked up the number is below 0.
-        because = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise SodaError(f"metrics: {settings.listen} cannot be bound ({because}); change metrics.listen") from error
+    return bind_own_address("metrics", settings.listen, settings.address)

@@ -66,7 +66,9 @@ def read_site_state(slurm: SlurmClient, partitions: ScontrolPartitions) -> Slurm
     Raises:
         SlurmError: Slurm does not answer, or not intelligibly.
     """
-    return SlurmSiteState(partitions.partitions(), slurm.nodes(), partitions.config(), partitions.bound_partitions())
+    config = partitions.config()
+    bound = partitions.bound_partitions(config.get("ClusterName", ""))
+    return SlurmSiteState(partitions.partitions(), slurm.nodes(), config, bound)
 
 
 def read_past_pool_jobs(session: Session, view: SlurmSiteState, settings: Settings, now_s: float) -> list[PastPoolJob]:

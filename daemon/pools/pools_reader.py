@@ -49,6 +49,13 @@ class PoolsReader:
             return
         self._runs.observe(slurm_state.jobs, job_cache, self._table, slurm_state.now_s)
 
+    def base_of(self, partition: str) -> str:
+        """The site's own partition behind one of a pool's, also one that goes; any other is its own."""
+        pool = self._table.get(partition)
+        if pool is not None:
+            return pool.base
+        return partition if self._record is None else self._record.base_of.get(partition) or partition
+
     def explain(self, answers: Iterable[JobAccounting], slurm_state: SlurmState, job_cache: JobCache) -> Sequence[int]:
         """Take in what accounting says of runs that ended; aborts are counted here and in the job cache.
 

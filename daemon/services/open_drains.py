@@ -10,8 +10,8 @@ from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain, SeenInstance, decide_drain
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
-from slurm_soda.daemon.services.service_table import NO_TASKS, instance_state, reported_instances
-from slurm_soda.daemon.services.service_tasks import ServiceTasks
+from slurm_soda.daemon.services.service_table import instance_state, reported_instances
+from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.services.service import Device, InstanceState
 from slurm_soda.slurm_ext.client import SlurmJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
@@ -14,6 +14,8 @@ from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
+from slurm_soda.daemon.services.failed_runs import FailedRuns
+from slurm_soda.daemon.services.going_first import GoingFirst
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
@@ -22,8 +24,8 @@ from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
 from slurm_soda.daemon.services.service_status import service_status
-from slurm_soda.daemon.services.service_table import NO_TASKS, build_service_table
-from slurm_soda.daemon.services.service_tasks import ServiceTasks, TaskHistory, device_of, waits_after_requeue
+from slurm_soda.daemon.services.service_table import build_service_table
+from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks, TaskHistory, waits_after_requeue
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
@@ -40,7 +42,6 @@ from slurm_soda.daemon.store.services import (
 from slurm_soda.policies.pipeline.actions import DrainInstance, ScaleService
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.services.forecast import MOST_DAYS
-from slurm_soda.policies.services.instance_requests import tasks_that_fit
 from slurm_soda.policies.services.place_services import renew_low_since
 from slurm_soda.policies.services.service import Device
 from slurm_soda.policies.snapshot import ClusterSnapshot
@@ -83,6 +84,8 @@ class OpenServices:
     _requeued: set[int] = field(default_factory=set)
     """Jobs of tasks that wait again by a requeue of ours."""
     _refusals: Refusals = field(default_factory=Refusals)
+    _failed_runs: FailedRuns = field(default_factory=FailedRuns)
+    _going_first: GoingFirst = field(default_factory=GoingFirst)
     _gone: list[ServiceKey] = field(default_factory=list)
     _written: tuple[Sequence[KnownService], Sequence[LoadMinute]] = ((), ())
 
@@ -136,6 +139,8 @@ class OpenServices:
             draining=self.drains.by_job.keys(),
         )
         free_gb_s = self.bandwidths.free_gb_s(snapshot.nodes.name, at.steady_s)
+        restarts = {job.job_id: job.restarts for own in self.tasks.values() for job in own.running}
+        table = self._failed_runs.observe([one.key for one in self._placed], table, restarts, at.now_s)
         return replace(snapshot, services=replace(table, free_bandwidth_gb_s=free_gb_s))
 
     def advance(
@@ -147,6 +152,7 @@ class OpenServices:
         left: Collection[int],
         *,
         acts: bool,
+        out_of_scope: Callable[[ServiceKey], str] = lambda _key: "",
     ) -> list[ServiceStep]:
         """What to send, leases that keep tasks from starting first; and the answers to routers.
 
@@ -157,6 +163,7 @@ class OpenServices:
             job_cache: knows when jobs were first submitted.
             left: requeued jobs whose former run has certainly left its nodes.
             acts: sodad enforces; otherwise nothing of this changes anything.
+            out_of_scope: why a service is not in scope, of which nothing is changed; empty if it is.
         """
         at = Instant(slurm_state.now_s, slurm_state.steady_s)
         scales = () if plan is None else [one for one in plan.actions if isinstance(one, ScaleService)]
@@ -164,31 +171,25 @@ class OpenServices:
             self._renew_low_since(snapshot, plan, at)
         seen = SeenServices({one.key: one for one in self._known}, self.tasks, slurm_state.jobs, at)
         if acts and plan is not None:
-            self.drains.begin(self._wanted_drains(plan), seen, job_cache)
+            drains = (one for one in self._wanted_drains(plan) if not out_of_scope(one.key))
+            self.drains.begin(drains, seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
             # Where the change limits cut, no service loses its leases to the starts of another.
             starts = sorted(self._starts(scales, at, left), key=lambda one: one.lets_start)
             steps = [ServiceStep(one.change, start=one) for one in starts] + steps
-        self._answer(scales, snapshot)
+        self._answer(scales, snapshot, out_of_scope)
         return steps
 
     def next_s(self, soon_s: float) -> float:
         """When the next cycle is due for what is under way."""
         return soon_s if self.drains.by_job else math.inf
 
-    def first_tasks(self, plan: Plan) -> set[int]:
-        """Waiting tasks that go before all other jobs."""
-        found: set[int] = set()
-        for one in plan.actions:
-            if isinstance(one, ScaleService) and one.first:
-                own = self.tasks.get(ServiceKey(one.owner, one.service), NO_TASKS)
-                found |= {record.job.job_id for record in own.waiting[one.device] if record.standing == "free"}
-        return found
-
-    def first_that_fit(self, plan: Plan, snapshot: ClusterSnapshot) -> set[int]:
-        """Those of them for which there is room."""
-        return tasks_that_fit(snapshot, self.first_tasks(plan))
+    def choose_first(
+        self, plan: Plan, snapshot: ClusterSnapshot, at: Instant, left: Collection[int]
+    ) -> tuple[set[int], set[int]]:
+        """Waiting tasks that go before other jobs, and those of them for which there is room."""
+        return self._going_first.choose(plan, snapshot, self.tasks, draining=self.drains.by_job, left=left, at=at)
 
     def note_sent(self, step: ServiceStep) -> None:
         """A step is recorded, and about to be sent."""
@@ -242,6 +243,7 @@ class OpenServices:
         if before is not None:
             self._history, self.low_since_s = before._history, before.low_since_s
             self._requeued, self._refusals = before._requeued, before._refusals
+            self._failed_runs, self._going_first = before._failed_runs, before._going_first
 
     def _renew_low_since(self, snapshot: ClusterSnapshot, plan: Plan, at: Instant) -> None:
         renewed = renew_low_since(snapshot, plan).tolist()
@@ -268,20 +270,19 @@ class OpenServices:
     def _starts(self, scales: Iterable[ScaleService], at: Instant, left: Collection[int]) -> Iterator[StartStep]:
         for scale in scales:
             own = self.tasks.get(ServiceKey(scale.owner, scale.service), NO_TASKS)
-            running = [
-                job for job in own.running if device_of(job) is scale.device and job.job_id not in self.drains.by_job
-            ]
             steps = plan_starts(
                 scale,
                 own.waiting[scale.device],
-                len(running),
+                own.count_staying(scale.device, self.drains.by_job),
                 now_s=at.now_s,
                 lease_s=self.settings.lease_s,
                 left=left,
             )
             yield from (step for step in steps if self._refusals.may_try(step.job.job_id, at.steady_s))
 
-    def _answer(self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot) -> None:
+    def _answer(
+        self, scales: Sequence[ScaleService], snapshot: ClusterSnapshot, out_of_scope: Callable[[ServiceKey], str]
+    ) -> None:
         """Routers and people are told what holds from now on."""
         by_key: dict[ServiceKey, dict[Device, ScaleService]] = {}
         for scale in scales:
@@ -293,6 +294,7 @@ class OpenServices:
         for one in self._known:
             wanted = by_key.get(one.key, {})
             nothing = "sodad decides nothing now" if one.key in placed else _ABANDONED
+            nothing = out_of_scope(one.key) or nothing
             reason = next((scale.reason for scale in wanted.values()), nothing)
             leaving = {drain.job_id: drain.why for drain in drains.get(one.key, ())}
             counts = {device: wanted[device].instances if device in wanted else 0 for device in Device}

@@ -22,6 +22,16 @@ _RISES = ((0.0, 1.0), (5.0, 0.5), (15.0, 0.2))
 is above the mean of all by more than this part of it."""
 _RISE_DEVIATIONS = 4.0
 """And by more than so many standard deviations of what chance makes of queries that come independently (Poisson)."""
+_AHEAD_S = 30.0
+"""A steady rise counts with what it will be by then: an instance that starts now is ready about then, and no earlier."""
+_SLOPE_DEVIATIONS = 5.0
+"""It must be steeper than so many standard deviations of what chance makes of a load that does not rise: with a line drawn
+anew every second, that happens once in weeks.
+"""
+_STEADY_RATIO = 2.0
+"""A rise is steady if the loads scatter around a straight line by no more than so many times the variance of chance."""
+_LEAST_REPORTS = 8
+"""Of the last minute, for a line through them to say something."""
 
 
 @dataclass(slots=True)
@@ -35,12 +45,14 @@ class RecentLoad:
     """When each came, by the steady clock, and its load."""
 
     def add(self, load_qps: float, steady_s: float, over_s: float = MINUTE_S) -> float:
-        """Take in a report; gives the load in queries per second: the mean over so many seconds, or a higher one since."""
+        """Take in a report; gives the load in queries per second: the mean over so many seconds, a minute at most, or a
+        higher one since, or the one that a steady rise comes to.
+        """
         self._reports.append((steady_s, load_qps))
-        while len(self._reports) > 1 and self._reports[0][0] <= steady_s - over_s:
+        while len(self._reports) > 1 and self._reports[0][0] <= steady_s - MINUTE_S:
             self._reports.popleft()
         mean = self._mean(over_s)
-        found = mean
+        found = max(mean, self._steady_rise())
         for span_s, part in _RISES:
             late = self._mean(span_s)
             counted_s = max(span_s, 1.0)
@@ -51,8 +63,25 @@ class RecentLoad:
 
     def _mean(self, span_s: float) -> float:
         since_s = self._reports[-1][0] - span_s
-        loads = [load_qps for at_s, load_qps in self._reports if at_s >= since_s]
+        loads = [load_qps for at_s, load_qps in self._reports if at_s > since_s or at_s == self._reports[-1][0]]
         return sum(loads) / len(loads)
+
+    def _steady_rise(self) -> float:
+        """The load in :data:`_AHEAD_S` if it goes on as in the last minute (least squares); 0 if that was no steady rise."""
+        count, now_s = len(self._reports), self._reports[-1][0]
+        span_s = now_s - self._reports[0][0]
+        if span_s < MINUTE_S / 2 or count < _LEAST_REPORTS:
+            return 0.0
+        mean_s = sum(at_s - now_s for at_s, _ in self._reports) / count
+        mean_qps = sum(load_qps for _, load_qps in self._reports) / count
+        away = [(at_s - now_s - mean_s, load_qps - mean_qps) for at_s, load_qps in self._reports]
+        squares = sum(at_s * at_s for at_s, _ in away)
+        slope = sum(at_s * load_qps for at_s, load_qps in away) / squares
+        chance = max(mean_qps, 1.0) * (count - 1) / span_s  # variance of the load over the time between two reports
+        scatter = sum((load_qps - slope * at_s) ** 2 for at_s, load_qps in away) / (count - 2)
+        if slope <= _SLOPE_DEVIATIONS * math.sqrt(chance / squares) or scatter > _STEADY_RATIO * chance:
+            return 0.0
+        return mean_qps + slope * (_AHEAD_S - mean_s)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from slurm_soda.daemon.config import EVERYWHERE, ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
-from slurm_soda.daemon.services.service_tasks import ServiceTasks, device_of
+from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks, device_of
 from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service, ServiceTable
 from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.slurm_ext.client import SlurmJob
@@ -24,7 +24,6 @@ _STATES = {
 }
 CLOCKS_DIFFER_S = 30.0
 """By so much a node's clock may be behind the controller's."""
-NO_TASKS = ServiceTasks()
 
 
 def build_service_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -61,6 +61,10 @@ class ServiceTasks:
         """All of its tasks' for a device, separated by commas."""
         return ",".join(sorted(self.partitions[device] - {""}))
 
+    def count_staying(self, device: Device, draining: Collection[int]) -> int:
+        """Instances that run on a device and do not leave."""
+        return sum(device_of(job) is device and job.job_id not in draining for job in self.running)
+
     def count_waiting(self, device: Device) -> int:
         """Tasks that sodad may let start, or that start by themselves, as far as their limits admit them."""
         counts = Counter[int]()
@@ -68,6 +72,9 @@ class ServiceTasks:
             if one.standing != "owners" or one.may_start:
                 counts[array_of(one.job)] += one.count
         return sum(min(count, self.admitted.get(array, count)) for array, count in counts.items())
+
+
+NO_TASKS = ServiceTasks()
 
 
 @dataclass(slots=True)

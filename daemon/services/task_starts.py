@@ -51,6 +51,36 @@ def plan_starts(
             somebody has set the clock back.
         left: requeued jobs whose former run has certainly left its nodes; ``None``: nobody knows, and time tells.
     """
+    steps: list[StartStep] = []
+    for record, may in _shared_out(scale, records, running, now_s, left):
+        steps += _steps(scale, record, may, now_s=now_s, lease_s=lease_s, left=left)
+    return steps
+
+
+def jobs_that_may_start(
+    scale: ScaleService,
+    records: Sequence[WaitingRecord],
+    running: int,
+    *,
+    now_s: float,
+    left: Collection[int] | None = None,
+) -> set[int]:
+    """Jobs of those waiting records whose tasks all may start and shall; arguments as of :func:`plan_starts`."""
+    return {
+        record.job.job_id
+        for record, may in _shared_out(scale, records, running, now_s, left)
+        if record.standing == "free" and may == record.count
+    }
+
+
+def _shared_out(
+    scale: ScaleService,
+    records: Sequence[WaitingRecord],
+    running: int,
+    now_s: float,
+    left: Collection[int] | None,
+) -> Iterator[tuple[WaitingRecord, int]]:
+    """How many tasks of each record shall start."""
     wanted = scale.instances - running - sum(one.count for one in records if one.may_start)
     ours = [one for one in records if one.standing != "owners"]
     ours.sort(
@@ -61,12 +91,10 @@ def plan_starts(
             one.job.job_id,
         )
     )
-    steps: list[StartStep] = []
     for record in ours:
         may = min(max(wanted, 0), record.count)
         wanted -= may
-        steps += _steps(scale, record, may, now_s=now_s, lease_s=lease_s, left=left)
-    return steps
+        yield record, may
 
 
 def _turn(record: WaitingRecord, now_s: float, left: Collection[int] | None) -> tuple[bool, int]:

@@ -70,6 +70,8 @@ class GuestsByNode:
     """The guests."""
     co_runners_of: Mapping[RunId, CoRunners] = field(default_factory=dict)
     """Of all running jobs with GPUs, as far as it is known."""
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Jobs that are not in scope, by node."""
     _daemons: Mapping[str, frozenset[tuple[int, str]]] = field(default_factory=dict)
     """Jobs under MPS, each with its control daemon, by node."""
     _under_mps: Mapping[int, frozenset[tuple[str, str]]] = field(default_factory=dict)

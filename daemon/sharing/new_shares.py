@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
@@ -123,6 +123,22 @@ class NewShares:
             why=action.reason,
         )
         return ShareStep(share, "share", change)
+
+
+def refused_joins(plan: Plan, why_out: Callable[[int], str]) -> dict[int, str]:
+    """Why jobs do not join that a plan would have join, by id: the scope does not let them.
+
+    Args:
+        plan: with what it withholds.
+        why_out: why a job is not in scope; empty if it is.
+    """
+    found = {}
+    for action in plan.withheld:
+        if isinstance(action, JoinGpus):
+            host = next((host for host in action.hosts if why_out(host)), 0)
+            behind = "it stays behind a job that is not in scope"
+            found[action.job_id] = why_out(action.job_id) or (f"job {host} is {why_out(host)}" if host else behind)
+    return found
 
 
 def begin_shares(

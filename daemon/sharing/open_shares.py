@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
@@ -145,7 +145,13 @@ class OpenShares:
         return replace(snapshot, sharing=sharing)
 
     def advance(
-        self, slurm_state: SlurmState, *, acts: bool, preemptions: ActivePreemptions, left: Collection[int]
+        self,
+        slurm_state: SlurmState,
+        *,
+        acts: bool,
+        preemptions: ActivePreemptions,
+        left: Collection[int],
+        out_of_scope: Callable[[int], str] = lambda _job_id: "",
     ) -> tuple[list[ShareStep], list[Share]]:
         """One step of each: what to send, and the shares of which something changed.
 
@@ -154,6 +160,8 @@ class OpenShares:
             acts: sodad enforces; otherwise nobody goes on waiting as a guest.
             preemptions: whose hosts leave, and who is released from its wait after a requeue by them.
             left: requeued jobs whose former run has certainly left its nodes.
+            out_of_scope: why a job is not in scope, empty if it is: such a job does not go on waiting as a guest, nor does
+                one for the GPUs of such a job.
         """
         jobs, at = slurm_state.jobs, Instant(slurm_state.now_s, slurm_state.steady_s)
         nodes = {node.name: node for node in slurm_state.nodes} if self.by_guest else {}
@@ -171,7 +179,7 @@ class OpenShares:
                 record=self._reader.records.get(share.guest),
                 now_s=at.now_s,
                 steady_s=at.steady_s,
-                off=self._why_off(guest, acts=acts),
+                off=self._why_off(guest, acts=acts) or _first_outside((share.guest, *share.hosts), out_of_scope),
                 unshared=UNSHARED if share.guest in unshared else "",
                 leaving=preemptions.leaving,
                 request=(slurm_state.waiting or {}).get(share.guest),
@@ -255,6 +263,10 @@ class OpenShares:
     def drop_over(self) -> None:
         """Stop following those that are over."""
         self.by_guest = {guest: share for guest, share in self.by_guest.items() if share.phase != "over"}
+
+
+def _first_outside(job_ids: Iterable[int], out_of_scope: Callable[[int], str]) -> str:
+    return next((f"job {job_id} is {why}" for job_id in job_ids if (why := out_of_scope(job_id))), "")
 
 
 def _change(share: Share, decision: ShareDecision) -> JobChange:

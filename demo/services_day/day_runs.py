@@ -132,8 +132,12 @@ def measure_profile(cluster: ContainerCluster) -> ServiceProfile:
 
 
 def capacity_qps(profile: ServiceProfile, device: str) -> float:
-    """Queries per second of one instance on a device; 0 where the target cannot be met."""
-    found = (1000.0 * one.batch / one.batch_ms for one in profile.devices if one.device == device and one.batch)
+    """Queries per second of one instance on a device, the measured error included; 0 where the target cannot be met."""
+    found = (
+        1000.0 * one.batch / (one.batch_ms * (1.0 + one.error_ratio))
+        for one in profile.devices
+        if one.device == device and one.batch
+    )
     return max(found, default=0.0)
 
 

@@ -42,6 +42,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "unknown_nodes": 0,
     "whole_nodes": False,
     "least_cpus": 0,
+    "left_out": 0,
     "alloc": (),
 }
 _NAMES = ("users", "partitions", "gpu_types")

@@ -46,6 +46,11 @@ class JobKeys:
         """Some of them."""
         return JobKeys(self.rows[at], self.keys[at], self.partition[at], self.table_length)
 
+    def joined(self, other: JobKeys) -> JobKeys:
+        """These jobs, and then the others, of the same table."""
+        pairs = ((self.rows, other.rows), (self.keys, other.keys), (self.partition, other.partition))
+        return JobKeys(*(np.concatenate(pair) for pair in pairs), self.table_length)
+
     def key(self, priority: int, at: int) -> int:
         """Key that a job would have with another priority."""
         return priority * self.table_length + self.table_length - 1 - int(self.rows[at])

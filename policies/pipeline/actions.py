@@ -47,8 +47,12 @@ class OrderJobs:
     """Eligible jobs about which the policy has nothing to say: they keep Slurm's own priority."""
     guests: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Waiting jobs whose request is that of a guest: nobody else can have their seats, so they go before all."""
+    first: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Tasks of services that go before all jobs that are not overdue: what they take nobody else has."""
     reserving: int = 0
     """So many at the head of :attr:`job_ids` pass smaller jobs too, although they wait; counts in a pool alone."""
+    fence: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Waiting jobs, of any queue, that nobody is put before and nothing is changed of: they are not in scope."""
 
     @property
     def id(self) -> str:
@@ -56,13 +60,13 @@ class OrderJobs:
         return f"order:{self.pool}"
 
     def led_by(self, first: JobIdColumn) -> OrderJobs:
-        """The order in which those of these jobs that are in it go before all others."""
+        """The order in which those of these jobs that are in it go before all others that are not overdue."""
         columns = {name: getattr(self, name) for name in ("job_ids", "others", "unranked")}
         mine = first[np.isin(first, np.concatenate(list(columns.values())))]
         if not len(mine):
             return self
         rest = {name: column[~np.isin(column, mine)] for name, column in columns.items()}
-        return replace(self, **rest, guests=np.concatenate((self.guests, mine)))
+        return replace(self, **rest, first=np.concatenate((self.first, mine)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from slurm_soda.policies.policy import Policy
 from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
+from slurm_soda.policies.scope.keep_scope import KeepScope
 from slurm_soda.policies.services.place_services import PlaceServices
 from slurm_soda.policies.sharing.engine.join_running_jobs import JoinRunningJobs
 from slurm_soda.policies.sharing.engine.manual_joins import JoinByHand
@@ -59,6 +60,7 @@ def pipeline_of(policy: Policy) -> Pipeline:
             CpuFit(),
             JoinRunningJobs(),
             PlaceServices(),
+            KeepScope(),
         )
     )
 

@@ -1,12 +1,12 @@
-"""Where instances could start now: free cores, memory bandwidth and GPUs, and who else waits for them."""
+"""Where instances could start now: free cores, memory, its bandwidth, and GPUs, and who else waits for them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.services.instance_requests import InstanceRequest, nodes_with, profiled_request, shown_requests
-from slurm_soda.policies.services.instances import ServiceState, own_jobs
+from slurm_soda.policies.services.instances import USABLE, ServiceState, own_jobs
 from slurm_soda.policies.services.service import Device, DeviceProfile
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState
 
@@ -19,16 +19,19 @@ class FreePlaces:
         jobs, nodes, table = snapshot.jobs, snapshot.nodes, snapshot.services
         own = own_jobs(table)
         self.gpus, self.cores = nodes.gpus_free.copy(), nodes.cpus_free.copy()
+        self.memory_mib = nodes.memory_free_mib.copy()
         for job_id in plan.starts.tolist():
             if job_id not in own:
                 for piece in plan.places.get(job_id, ()):
-                    self.gpus[piece.node] -= piece.gpus
-                    self.cores[piece.node] -= piece.cpus
+                    self._take_from(piece.node, piece.gpus, piece.cpus, piece.memory_mib)
         self.gpus, self.cores = np.maximum(self.gpus, 0), np.maximum(self.cores, 0)
+        self.memory_mib = np.maximum(self.memory_mib, 0)
         unknown = np.full(len(nodes), np.nan)
         self._bandwidth = table.free_bandwidth_gb_s.copy() if len(table.free_bandwidth_gb_s) else unknown
         ours = np.array(sorted(own), dtype=np.int64)
         waits = (jobs.state == JobState.PENDING) & ~np.isin(jobs.job_id, plan.starts) & ~np.isin(jobs.job_id, ours)
+        waits &= ~np.isin(jobs.job_id, plan.notes.job_id[plan.notes.verdict == JobVerdict.TOO_LARGE])
+        self._waits = waits
         count = len(snapshot.partitions)
         queued = jobs.waited_s >= table.settings.queued_s
         kinds = ((Device.CPU, (jobs.gpus == 0) & queued), (Device.GPU, jobs.gpus > 0))
@@ -56,10 +59,29 @@ class FreePlaces:
         name = state.service.partitions(device)
         key = (name, device)
         if key not in self._queues:
-            nodes = self._snapshot.nodes
-            shared = np.asarray(nodes.in_partition[self.nodes_of(state, device)].any(axis=0), dtype=np.bool_)
+            shared = self._shared(self.nodes_of(state, device))
             self._queues[key] = int(self._waiting[device][: len(shared)][shared].sum())
         return self._queues[key]
+
+    def is_gpu_awaited(self, state: ServiceState) -> bool:
+        """Whether a job waits there, as far as types go, for a GPU that an instance holds: another user's, or the owner's
+        own where no other user's waits on the nodes of the service's tasks on cores.
+        """
+        jobs, held = self._snapshot.jobs, {one.gpu_type for one in state.on(Device.GPU, *USABLE)}
+        rows = self._waiting_on(self.nodes_of(state, Device.GPU))
+        rows = rows[jobs.gpus[rows] > 0]
+        types = [-1, *(jobs.gpu_types.index(one) for one in held & set(jobs.gpu_types))]
+        rows = rows if "" in held else rows[np.isin(jobs.gpu_type[rows], types)]
+        if not len(rows) or state.service.owner not in jobs.users:
+            return bool(len(rows))
+        owner = jobs.users.index(state.service.owner)
+        passed = self._waiting_on(self.nodes_of(state, Device.CPU))
+        return bool((jobs.user[rows] != owner).any() or (jobs.user[passed] == owner).all())
+
+    def is_overdue_waiting(self, state: ServiceState, device: Device) -> bool:
+        """Whether a job that has waited too long could take what becomes free for a service."""
+        overdue = self._snapshot.jobs.overdue
+        return bool(len(overdue)) and bool(overdue[self._waiting_on(self.nodes_for(state, device))].any())
 
     def request(self, state: ServiceState, device: Device) -> InstanceRequest:
         """What the next task asks for: as Slurm shows one of the service's, else by its profile."""
@@ -84,7 +106,8 @@ class FreePlaces:
         used.
         """
         nodes = nodes_with(self._snapshot.nodes, self.nodes_of(state, Device.GPU), request)
-        no_room = not (nodes & (self.gpus >= request.gpus) & (self.cores >= request.cores)).any()
+        room = nodes & (self.gpus >= request.gpus) & (self.cores >= request.cores)
+        no_room = not (room & (self.memory_mib >= request.memory_mib)).any()
         unknown = bool(request.gpu_type) and types.isdisjoint(("", request.gpu_type))
         return unknown, no_room, not request.may_start, self._used_part(nodes)
 
@@ -110,8 +133,7 @@ class FreePlaces:
         for node in np.lexsort((-self.cores, -bandwidth)).tolist():
             taken = min(instances, int(slots[node]))
             if taken:
-                self.cores[node] -= taken * request.cores
-                self.gpus[node] -= taken * request.gpus
+                self._take_from(node, *(taken * part for part in (request.gpus, request.cores, request.memory_mib)))
                 if device is Device.CPU and (needed := _bandwidth(state.service.cpu, request.cores)):
                     self._bandwidth[node] -= taken * needed
                 instances -= taken
@@ -138,10 +160,27 @@ class FreePlaces:
         slots = self.cores // request.cores
         if request.gpus:
             slots = np.minimum(slots, self.gpus // request.gpus)
+        if request.memory_mib:
+            slots = np.minimum(slots, self.memory_mib // request.memory_mib)
         if device is Device.CPU and (needed := _bandwidth(state.service.cpu, request.cores)):
             slots = np.minimum(slots, _whole_parts(self._bandwidth, needed))
         found: IntColumn = np.where(self.nodes_for(state, device), slots, 0)
         return found
+
+    def _take_from(self, node: int, gpus: int, cores: int, memory_mib: int) -> None:
+        self.gpus[node] -= gpus
+        self.cores[node] -= cores
+        self.memory_mib[node] -= memory_mib
+
+    def _waiting_on(self, nodes: BoolColumn) -> IntColumn:
+        """Rows of others' jobs that wait in partitions with some of these nodes."""
+        rows: IntColumn = np.flatnonzero(self._waits)
+        found: IntColumn = rows[self._shared(nodes)[self._snapshot.jobs.partition[rows]]]
+        return found
+
+    def _shared(self, nodes: BoolColumn) -> BoolColumn:
+        """Partitions that have some of these nodes."""
+        return np.asarray(self._snapshot.nodes.in_partition[nodes].any(axis=0), dtype=np.bool_)
 
     def _of_partition(self, name: str) -> list[int]:
         if name not in self._columns:

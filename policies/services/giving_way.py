@@ -12,6 +12,7 @@ from slurm_soda.policies.services.free_places import FreePlaces
 from slurm_soda.policies.services.instance_requests import InstanceRequest
 from slurm_soda.policies.services.instances import own_jobs
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.waiting.overdue import find_protected
 
 
 class GivingWay:
@@ -26,6 +27,7 @@ class GivingWay:
         may = (
             (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0) & ~leaves & ~np.isin(jobs.job_id, own)
         )
+        may &= ~find_protected(snapshot)
         settings = snapshot.services.settings
         yields = np.array([settings.may_go_first(name) for name in snapshot.partitions], dtype=np.bool_)
         may &= yields[jobs.partition]
@@ -55,7 +57,7 @@ class GivingWay:
         return found
 
     def _free(self) -> tuple[IntColumn, ...]:
-        free = (self._places.gpus, self._places.cores, self._snapshot.nodes.memory_free_mib)
+        free = (self._places.gpus, self._places.cores, self._places.memory_mib)
         return tuple(now + soon for now, soon in zip(free, self._leaving, strict=True))
 
     def _fits(self, request: InstanceRequest, nodes: BoolColumn) -> int | None:

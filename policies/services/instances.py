@@ -49,6 +49,8 @@ class ServiceState:
     settings: ServiceSettings
     usable_instances: tuple[int, int]
     """Instances that answer, or will, by :class:`.Device`."""
+    failures: tuple[int, int] = (0, 0)
+    """Instances that failed since one was ready, by :class:`.Device`."""
 
     @property
     def load_qps(self) -> float:
@@ -102,7 +104,7 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
     ends = np.searchsorted(table.service[order], np.arange(len(table.services) + 1)).tolist()
     order_list, types = order.tolist(), _gpu_types(snapshot)
     rows = (table.job_id.tolist(), table.device.tolist(), table.state.tolist(), table.since_s.tolist())
-    limit_s = table.settings.start_limit_s
+    limit_s, failures = table.settings.start_limit_s, table.failures.tolist()
     columns = (table.load_qps.tolist(), table.forecast_qps.tolist(), table.low_since_s.tolist(), table.waiting.tolist())
     for row, (service, seen, forecast, low, waiting) in enumerate(zip(table.services, *columns, strict=True)):
         cpu_qps, by_type = _capacities(service)
@@ -118,7 +120,7 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
             instances.append(Instance(rows[0][at], device, state, since_s, capacity, types[at]))
         yield ServiceState(
             row, service, seen, forecast, low, (waiting[0], waiting[1]), tuple(instances), cpu_qps, slowest,
-            table.settings, (usable[0], usable[1]),
+            table.settings, (usable[0], usable[1]), (failures[row][0], failures[row][1]) if failures else (0, 0),
         )  # fmt: skip
 
 

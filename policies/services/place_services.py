@@ -13,10 +13,15 @@ from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.services.changes import Changes, find_changes
 from slurm_soda.policies.services.free_places import FreePlaces
 from slurm_soda.policies.services.giving_way import GivingWay
-from slurm_soda.policies.services.instances import Instance, ServiceState, ready_qps, service_states
+from slurm_soda.policies.services.instances import USABLE, Instance, ServiceState, ready_qps, service_states
 from slurm_soda.policies.services.service import Device, InstanceState
-from slurm_soda.policies.services.targets import Target, find_target
+from slurm_soda.policies.services.targets import Target, find_target, instances_for
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
+
+MOST_FAILURES = 3
+"""After so many failures in a row on a device its tasks go first there no more, until one is ready: one may be its node's,
+three are its command's, and with each of them another job would lose its work."""
+_WHY_FIRST = "; its tasks go first: others wait there, or for the GPU that it gives back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class PlaceServices:
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
             if first[Device.GPU] and _is_short(state, state.seen_qps):
-                urgent.append((state, changes.starts[Device.GPU]))
+                urgent.append((state, min(changes.starts[Device.GPU], _lacking(state))))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
@@ -72,26 +77,39 @@ def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
 
 def _goes_first(state: ServiceState, target: Target, changes: Changes, places: FreePlaces) -> tuple[bool, bool]:
     """Whether its tasks go before others, by device: the site lets them there, others wait there, and what is ready does
-    not answer the load, or a task on cores gives a GPU back to those that wait for one. Slurm's backfill plans whole nodes
-    for jobs that wait, so that behind them a task without a near end would not start on cores that nobody needs.
+    not answer the load, or a task on cores gives a GPU back for which other users' jobs wait. Slurm's backfill plans whole
+    nodes for jobs that wait, so that behind them a task without a near end would not start on cores that nobody needs.
     """
     short = not target.preferred and _is_short(state, state.load_qps)
     may = [
-        state.settings.may_go_first(state.service.partitions(device)) and changes.starts[device] > 0
+        state.settings.may_go_first(state.service.partitions(device))
+        and state.profiled  # else nobody knows how many would do
+        and changes.starts[device] > 0
+        and state.failures[device] < MOST_FAILURES
         for device in Device
     ]
-    gives_back = target.gpu < state.usable(Device.GPU) and places.queue(state, Device.GPU) > 0
-    on_cpu = may[Device.CPU] and (gives_back or (short and places.queue(state, Device.CPU) > 0))
+    on_cpu = may[Device.CPU] and (
+        _gives_gpu_back(state, target, places) or (short and places.queue(state, Device.CPU) > 0)
+    )
     return on_cpu, may[Device.GPU] and short and places.queue(state, Device.GPU) > 0
+
+
+def _gives_gpu_back(state: ServiceState, target: Target, places: FreePlaces) -> bool:
+    return target.gpu < state.usable(Device.GPU) and places.is_gpu_awaited(state)
 
 
 def _is_short(state: ServiceState, load_qps: float) -> bool:
     """Whether the ready instances do not answer a load with the headroom in hand."""
     if math.isnan(load_qps) or not load_qps:
         return False
-    if not state.profiled:
-        return not any(one.state is InstanceState.READY for one in state.instances)
     return state.settings.headroom * ready_qps(state.instances) < load_qps
+
+
+def _lacking(state: ServiceState) -> int:
+    """Instances for which jobs may give way: that answer the load that is seen, beside those that answer or will."""
+    kept = [one.capacity_qps for one in state.instances if one.state in USABLE]
+    new = state.gpu_qps or state.cpu_qps  # of a GPU that was not profiled: as one on cores
+    return max(instances_for(state.seen_qps / state.settings.headroom, kept, new) - len(kept), 0)
 
 
 def _scalings(
@@ -109,7 +127,7 @@ def _scalings(
                     device=device,
                     instances=changes.instances[device],
                     first=first[device],
-                    reason=reason,
+                    reason=reason + (_WHY_FIRST if first[device] else ""),
                     gpu_type=places.next_type(state) if starting else "",
                 )
             )
@@ -168,7 +186,7 @@ def _give_way(
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
         request = places.request(state, Device.GPU)
         able = _able_to_start(snapshot, table.task_id[mine], request.gpu_type)
-        if mine.any() and not able:
+        if (mine.any() and not able) or places.is_overdue_waiting(state, Device.GPU):
             continue
         tasks = tuple(able[:wanted])
         for _ in range(wanted):

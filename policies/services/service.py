@@ -58,8 +58,10 @@ class DeviceProfile:
 
     @property
     def capacity_qps(self) -> float:
-        """Queries in a second that it answers, batch after batch; 0 where the device cannot meet the target."""
-        return 1000.0 * self.batch / self.batch_ms if self.batch else 0.0
+        """Queries in a second that it answers at least, batch after batch, the measured error included; 0 where the device
+        cannot meet the target.
+        """
+        return 1000.0 * self.batch / (self.batch_ms * (1.0 + self.error_ratio)) if self.batch else 0.0
 
     def bandwidth_with(self, cores: int) -> float:
         """Memory bandwidth in GB/s that an instance with so many cores counts with: what its owner's profile says, but no
@@ -133,7 +135,11 @@ class ServiceTable:
     task_service: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Row of each of these tasks' service."""
     task_device: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    failures: IntColumn = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    """Instances that failed since one was ready, by service and :class:`Device`; empty: none."""
     free_bandwidth_gb_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Memory bandwidth that each node of the snapshot has left until it is contended; NaN where it is not measured;
     empty: of no node."""
+    left_out: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """By service, a :class:`.scope.LeftOut`: why a task of it may not be changed; empty: all tasks of all may."""
     settings: ServiceSettings = field(default_factory=ServiceSettings)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.scope.scope import LeftOut
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, JobTable, NodeTable, UnknownNodes
 from slurm_soda.policies.snapshot_file.service_checks import check_services
 from slurm_soda.policies.snapshot_file.values import EncodingError, unexpected
@@ -64,6 +65,7 @@ def _check_jobs(snapshot: ClusterSnapshot) -> None:
     _check_codes(f"{where}.gpu_type", jobs.gpu_type, len(jobs.gpu_types))
     _check_codes(f"{where}.alloc_node", jobs.alloc_node, len(snapshot.nodes))
     _check_codes(f"{where}.unknown_nodes", jobs.unknown_nodes, len(UnknownNodes))
+    _check_codes(f"{where}.left_out", jobs.left_out, len(LeftOut))
     _check_codes(f"{where}.node_set", jobs.node_set, snapshot.nodes.node_sets.shape[1])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_soda.policies.scope.scope import LeftOut
 from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.policies.snapshot_file.values import EncodingError, unexpected
@@ -31,7 +32,7 @@ def check_services(snapshot: ClusterSnapshot) -> None:
     lengths = [(name, {count}) for name in by_service]
     lengths += [(name, {running}) for name in ("job_id", "service", "device", "state", "since_s")]
     lengths += [(name, {tasks}) for name in ("task_id", "task_service", "task_device")]
-    lengths += [("free_bandwidth_gb_s", {0, len(snapshot.nodes)})]
+    lengths += [("free_bandwidth_gb_s", {0, len(snapshot.nodes)}), ("left_out", {0, count})]
     for name, allowed in lengths:
         column = getattr(table, name)
         if column.ndim != 1 or len(column) not in allowed:
@@ -43,13 +44,16 @@ def check_services(snapshot: ClusterSnapshot) -> None:
         raise unexpected(
             f"{_WHERE}.waiting", table.waiting.shape, f"the shape {(count, len(Device))}: services, devices"
         )
+    if table.failures.shape not in ((0, len(Device)), table.waiting.shape):
+        raise unexpected(f"{_WHERE}.failures", table.failures.shape, f"the shape {table.waiting.shape}, or no values")
     _check_range("waiting", table.waiting.ravel(), 0, _MOST_INSTANCES)
+    _check_range("failures", table.failures.ravel(), 0, _MOST)
     for name in ("load_qps", "forecast_qps", "free_bandwidth_gb_s"):
         _check_range(name, getattr(table, name), 0, _MOST)
     for name in ("low_since_s", "since_s"):
         _check_range(name, getattr(table, name), -_MOST, _MOST)
     codes = [("service", count), ("device", len(Device)), ("state", len(InstanceState))]
-    codes += [("task_service", count), ("task_device", len(Device))]
+    codes += [("task_service", count), ("task_device", len(Device)), ("left_out", len(LeftOut))]
     for name, names in codes:
         _check_range(name, getattr(table, name), 0, names - 1)
     for name in ("job_id", "task_id"):

@@ -60,6 +60,8 @@ class DrainRequests:
             return frozenset()
         if self._jobs is None:
             self._found = frozenset(asked) if self._found is None else self._found
+            # A new run of a requeued job on the same node has the name of the one that was asked.
+            self._found -= {view.stem for view in views if view.instance.state == "starting"} - set(asked)
             return self._found | frozenset(asked)
         return frozenset(view.stem for view in views if view.instance.job_id in self._jobs)
 

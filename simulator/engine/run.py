@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.session.ranking import INFINITY
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
@@ -33,6 +34,7 @@ def simulate(
     max_preemptions: int = 0,
     passing_limit_s: float = INFINITY,
     site: SiteDescription | None = None,
+    scope: Scope | None = None,
     around: Callable[[Decider], Decider] | None = None,
     preemptions: PreemptionLog | None = None,
     progress: JobProgressCallback | None = None,
@@ -51,6 +53,8 @@ def simulate(
         max_preemptions: a job that was preempted so often is not preempted any more; 0: no bound.
         passing_limit_s: a job that waited so long is passed by no later one; infinite: no bound.
         site: what its Slurm knows of users; by default all are equal.
+        scope: the policy changes these jobs alone, and stock Slurm starts all of them by the order that follows; by default
+            the policy starts jobs itself.
         around: who hears of everything first and asks the policy's decider, such as one that places services; by default
             nobody.
         preemptions: is told what preemptions cost the jobs; by default nobody is.
@@ -76,6 +80,7 @@ def simulate(
         max_preemptions=max_preemptions,
         passing_limit_s=passing_limit_s,
         site=site,
+        scope=scope,
     )
     loop.run(decider if around is None else around(decider), policy.name, cluster, progress)
     return loop.outcome(policy.name, cluster, time.process_time() - started_s)

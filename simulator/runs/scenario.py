@@ -18,6 +18,7 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.shares import derive_shares
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
+from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.session.ranking import StartsOnlyPolicy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.sharing.soda.policy import Soda
@@ -26,6 +27,7 @@ from slurm_soda.policies.spreading.slowdowns import PlacesBySpreadPolicy
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.choice import SHARING_ENGINE
+from slurm_soda.simulator.engine.deciders.scoped_decider import find_left_out
 from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.engine.run import simulate
 from slurm_soda.simulator.errors import SimulatorError
@@ -114,6 +116,8 @@ class Scenario:
     """Inference services that run beside the jobs; None: none."""
     site: SiteDescription = field(default_factory=SiteDescription)
     """What the site's Slurm knows of users, QOS and partitions."""
+    scope: Scope | None = None
+    """Policies change these jobs alone, beside stock Slurm, which starts all; None: they start jobs themselves."""
 
     def policy(self, name: str, parameters: Mapping[str, Any]) -> Policy:
         """A policy that knows the past of this scenario, if it wants to.
@@ -232,6 +236,7 @@ class Scenario:
             site=self.site,
             preemptions=preemptions,
             progress=progress,
+            **({} if self.scope is None else {"scope": self.scope}),
         )
 
     def _speed(self) -> SpeedModel | None:
@@ -254,6 +259,10 @@ class Scenario:
             SimulatorError: a policy that shares lacks what it needs, or has what it cannot do.
         """
         sharing = self._sharing(policy, nodes or self.nodes)
+        if self.scope is not None:
+            find_left_out(self.workload, self.scope)
+            if sharing is not None or self.services is not None:
+                raise SimulatorError("a scope cannot be simulated together with services, or with jobs that share GPUs")
         if self.services is not None:
             faults = {
                 "jobs that share GPUs: leave --pairs and --pair-slowdown out": sharing is not None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from slurm_soda.policies.registry.catalog import find_entry
 from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNED_AFTER_S
+from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
@@ -198,11 +199,12 @@ class CandidateRunner:
         estimates: str = "none",
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
+        scope: Scope | None = None,
     ) -> list[Candidate]:
         """All choices on these workloads, or else on all, at the costs of slurm-soda unless others are given; but those of
         which a run fails.
         """
-        batch = self.batch(choices, role=role, estimates=estimates, costs=costs, workloads=workloads)
+        batch = self.batch(choices, role=role, estimates=estimates, costs=costs, workloads=workloads, scope=scope)
         found = run_batch(batch, workers=self._workers(batch), progress=self._progress.over(len(batch)))
         each = len(batch.scenarios)
         ran: list[Candidate] = []
@@ -223,8 +225,9 @@ class CandidateRunner:
         estimates: str = "none",
         costs: Costs | None = None,
         workloads: Sequence[Workload] = (),
+        scope: Scope | None = None,
     ) -> SimulationBatch:
-        """The runs of all choices; nobody shares but in the role of those that do."""
+        """The runs of all choices; nobody shares but in the role of those that do. ``scope``: whom alone they change."""
         costs = costs or self.soda(self._restart_s)
         delays = PredictionDelays(
             LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf
@@ -244,6 +247,7 @@ class CandidateRunner:
                 passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,
                 site=self._question.site,
                 services=self._serving(role),
+                scope=scope,
             )
             for seed, workload in enumerate(workloads or self.workloads)
         )

@@ -78,10 +78,13 @@ class ScontrolPartitions:
         pairs = (line.partition("=") for line in framing.body(stdout, "scontrol's configuration").splitlines())
         return {key.strip(): value.strip() for key, equals, value in pairs if equals and key.strip()}
 
-    def bound_partitions(self) -> set[str] | None:
-        """Partitions that accounting associations are bound to; ``None`` where accounting does not say."""
+    def bound_partitions(self, cluster: str = "") -> set[str] | None:
+        """Partitions that accounting associations of a cluster are bound to, or of all that slurmdbd has where it is not
+        named; ``None`` where accounting does not say.
+        """
+        of_cluster = (f"cluster={cluster}",) if cluster else ()
         try:
-            stdout, framing = self._read(SHOW_ASSOCIATIONS_COMMAND)
+            stdout, framing = self._read((*SHOW_ASSOCIATIONS_COMMAND, *of_cluster))
         except SlurmCommandError:
             return None
         return set(framing.body(stdout, "sacctmgr's associations").split())

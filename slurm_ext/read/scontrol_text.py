@@ -27,6 +27,7 @@ from slurm_soda.slurm_ext.read.slurm_values import (
 )
 
 SHOW_JOBS_AS_TEXT = ("scontrol", "--details")
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _HELD = re.compile(r"^ +Nodes=(\S+) CPU_IDs=([0-9,-]+) Mem=[0-9]+ GRES=(.*)$")
 _FIELD = re.compile(r"(?<!\S)([A-Za-z][A-Za-z0-9/:_]*)=(\S*)")
 _NO_RECORD_OF_GUESTS = "a Slurm that keeps no record of guests"
@@ -139,10 +140,9 @@ def _cpus(ids: str, what: str) -> int:
     """How many ids there are in ``0-3,8``."""
     count = 0
     for part in ids.split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdigit() and (not last or last.isdigit())):
+        if not (match := _RANGE.fullmatch(part)):
             raise SlurmReplyError(f"{what} holds CPUs {ids[:60]!r}, which is no list of numbers")
-        count += int(last or first) - int(first) + 1
+        count += int(match[2] or match[1]) - int(match[1]) + 1
     if not 0 < count <= MAX_COUNT:
         raise SlurmReplyError(f"{what} holds {count} CPUs")
     return count

@@ -159,8 +159,9 @@ def order_changes(
 ) -> list[JobChange]:
     """SiteFactors with which Slurm keeps the plan's order until the next cycle, most urgent job first.
 
-    Guests that wait come first, whose seats nobody else can take, then what starts now, then whoever gets the places of
-    preempted jobs, then the rest of each queue; everybody else has SiteFactor 0. A second run changes nothing.
+    Guests that wait come first, whose seats nobody else can take, then overdue jobs, tasks of services that go first, what
+    starts now, whoever gets the places of preempted jobs, and the rest of each queue; everybody else has SiteFactor 0. A
+    second run changes nothing.
 
     Args:
         plan: with its :class:`.OrderJobs`.
@@ -187,19 +188,23 @@ def order_changes(
         first = np.isin(ids, starts) & ~hopeless
         then = ~first & (np.isin(ids, awaiting) | (np.arange(len(ids)) < action.reserving))
         turn = _turns(snapshot.jobs, ids, first, then, hopeless)
-        leading, waits = ids[np.argsort(turn, kind="stable")][: np.count_nonzero(turn < _WAITS)], turn == _WAITS
+        sooner, later = np.count_nonzero(turn < _STARTS), np.count_nonzero(turn < _WAITS)
+        by_turn, waits = ids[np.argsort(turn, kind="stable")], turn == _WAITS
+        tasks, guests = action.first[~np.isin(action.first, never)], action.guests
+        leading = np.concatenate((by_turn[:sooner], tasks, by_turn[sooner:later]))
         ordered = np.concatenate((leading, ids[waits]))
-        skippable = ~np.isin(ordered, np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES])))
-        guests = action.guests
-        rank = np.where(np.isin(ordered, skipping) & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
+        firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], tasks))
+        skippable, skips = ~np.isin(ordered, firm), np.isin(ordered, skipping) | np.isin(ordered, tasks)
+        rank = np.where(skips & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
         queue = WaitingQueue(
             leading=np.concatenate((guests, leading)),
             waiting=ids[waits],
             unranked=action.unranked,
-            never=ids[hopeless],
+            never=np.concatenate((ids[hopeless], action.first[np.isin(action.first, never)])),
             others=action.others,
             rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
             skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),
+            fence=action.fence,
         )
         wanted = compute_site_factors(queue, snapshot, depth=depth, skipping_limit_s=skipping_limit_s)
         changes += _lift_changes(action, queue, wanted, {*starts.tolist(), *guests.tolist()}, snapshot.jobs)
@@ -240,13 +245,14 @@ def _lift_changes(
 ) -> list[JobChange]:
     ranked = np.concatenate((queue.leading, queue.waiting, queue.never)).tolist()
     rank = {job_id: place for place, job_id in enumerate(ranked)}
-    changes = []
+    changes, first = [], set(action.first.tolist())
     for job_id in sorted(wanted, key=lambda one: rank.get(one, len(ranked))):
         if not wanted[job_id]:
             reason = f"{action.reason}: an earlier lift is withdrawn, its own priority will do"
         else:
             late = bool(len(jobs.overdue)) and bool(jobs.overdue[jobs.row(job_id)])
             word = ("is overdue and " if late else "") + ("starts now" if job_id in starts else "waits")
+            word = "goes first for its service" if job_id in first else word
             reason = f"{action.reason}: {word}, position {rank[job_id] + 1} of {len(ranked)}"
         old = int(jobs.site_factor[jobs.row(job_id)])
         new = {"SiteFactor": str(wanted[job_id])}
@@ -334,16 +340,26 @@ def requeue_change(job_id: int, reason: str, *, ended: bool = False) -> JobChang
 
 
 def lease_change(job: SlurmJob, until_s: int, reason: str, action: str = "") -> JobChange:
-    """A task, or all waiting tasks of one record, shall not start before this second."""
-    return JobChange(job.job_id, "lease", {"StartTime": f"uts{until_s}"}, {"StartTime": "now"}, reason, action)
+    """A task, or all waiting tasks of one record, shall not start before this second.
+
+    It does not go first then: a lift, which Slurm keeps over a requeue, it would not tell until the lease ends.
+    """
+    new = {"StartTime": f"uts{until_s}", "SiteFactor": "0"}
+    return JobChange(job.job_id, "lease", new, {"StartTime": "now"}, reason, action)
 
 
-def lease_end_change(job: SlurmJob, reason: str, action: str = "", task: int | None = None) -> JobChange:
-    """A task may start now: all of a record, or one of them, which becomes a job of its own."""
+def lease_end_change(
+    job: SlurmJob, reason: str, action: str = "", task: int | None = None, *, keeps_lift: bool = False
+) -> JobChange:
+    """A task may start now: all of a record, or one of them, which becomes a job of its own.
+
+    Without ``keeps_lift`` a lift of earlier ends: Slurm would start the task before those that the plan ranks before it.
+    """
     part = {} if task is None else {ARRAY_TASK: str(task)}
     # Slurm tells no begin time of a task that is up against its array's own limit.
     old = {} if math.isnan(job.eligible_s) else {"StartTime": f"uts{int(job.eligible_s)}"}
-    return JobChange(job.job_id, "lease", {**part, "StartTime": "now"}, old, reason, action)
+    lift = {} if keeps_lift else {"SiteFactor": "0"}
+    return JobChange(job.job_id, "lease", {**part, "StartTime": "now", **lift}, old, reason, action)
 
 
 def drained_change(job_id: int, restarts: int, reason: str, action: str) -> JobChange:

@@ -10,6 +10,7 @@ import numpy as np
 from slurm_soda.policies.engine.demand import group_snapshot_requests
 from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds, find_natural_priorities
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
+from slurm_soda.policies.scope.fence import find_fence_bounds
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn
 from slurm_soda.slurm_ext.write.competition import find_larger, find_startable_soon
 
@@ -40,6 +41,8 @@ class WaitingQueue:
     may skip all others. Empty: as they are listed, so that nobody skips anybody."""
     skippable: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Of the same jobs, those that do not fit now and have no place in sight. Empty: those that wait."""
+    fence: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Jobs out of scope: nobody is lifted past one of them, with the priority that it has now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,11 @@ class LiftWalk:
         fixed = overdue | (skipped & ~liftable)
         fixed_rank = np.where(overdue, OVERDUE, rank)
         bound = find_bounds(keys, groups, asking=liftable, rank=rank, bounding=fixed, bounding_rank=fixed_rank)
+        fence = np.searchsorted(jobs.job_id, queue.fence)
+        bound = np.minimum(bound, find_fence_bounds(keys, liftable, fence, snapshot))
         if len(jobs.band):  # nobody passes a waiting job of a better band, except who starts where another one made way
             band = jobs.band[rows]
-            own = np.where(rank == BEFORE_ALL, BEFORE_ALL, band)
+            own = np.where(rank <= BEFORE_ALL, rank, band)
             better = find_bounds(keys, groups, asking=liftable, rank=own, bounding=skippable, bounding_rank=band)
             bound = np.minimum(bound, better)
         kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))

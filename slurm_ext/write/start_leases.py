@@ -52,8 +52,9 @@ def may_end_wait(job: SlurmJob, now_s: float) -> bool:
 
 
 def lease_release_changes(jobs: Sequence[SlurmJob], now_s: float, reason: str) -> list[JobChange]:
-    """Ends every lease that Slurm shows: needs no daemon and no store."""
-    return [lease_end_change(job, reason) for job in jobs if job.state == "PENDING" and is_lease(job, now_s)]
+    """Ends every lease that Slurm shows: needs no daemon and no store. Lifts end apart (:func:`.release_changes`)."""
+    leased = [job for job in jobs if job.state == "PENDING" and is_lease(job, now_s)]
+    return [lease_end_change(job, reason, keeps_lift=True) for job in leased]
 
 
 def array_tasks(text: str) -> tuple[int, ...]:

@@ -38,7 +38,9 @@ def check_associations(probe: CommandProbe, config: SlurmConfig) -> CheckResult:
     """Users with jobs have associations: without one `scontrol update` of a partition fails at random."""
     if not config.get("AccountingStorageType", "").endswith("/slurmdbd"):
         return CheckResult("associations", "skip", "no slurmdbd", "see accounting")
-    listed = probe.run("sacctmgr", "-n", "-P", "show", "assoc", "format=user")
+    cluster = config.get("ClusterName", "")
+    of_cluster = (f"cluster={cluster}",) if cluster else ()
+    listed = probe.run("sacctmgr", "-n", "-P", "show", "assoc", *of_cluster, "format=user")
     if listed.status != 0:
         return CheckResult("associations", "fail", failure_text(listed), "start slurmdbd; jobs run on meanwhile")
     known = set(listed.stdout.decode("utf-8", "surrogateescape").split())

@@ -26,10 +26,12 @@ from slurm_soda.sodactl.checks.configuration import SODADS_WORDS
 from slurm_soda.sodactl.checks.controllers import check_controllers, check_password
 from slurm_soda.sodactl.checks.lifts import check_site_factors
 from slurm_soda.sodactl.checks.prolog_on_nodes import check_nodes_without_agent
+from slurm_soda.sodactl.checks.scope import check_scope_counts
 from slurm_soda.sodactl.checks.sharing import check_walls_on_nodes
 from slurm_soda.sodactl.checks.slurm_conf import parse_node_gres
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import find_stall, is_daemon_alive, open_view_source
+from slurm_soda.sodactl.site.roll_out import describe_standing, read_standing
 from slurm_soda.sodactl.site_access import SiteAccess
 from slurm_soda.wire.hook_settings import HookSettings
 
@@ -63,6 +65,8 @@ def check_store_parts(site: SiteAccess, config: SlurmConfig, nodes_text: str) ->
                     *check_agents(session, site, config, nodes_text),
                     *_check_walls(session, site, nodes_text),
                     check_clocks(session),
+                    *check_scope_counts(site.settings.scope, session),
+                    check_stage(site, session),
                 ]
             store.try_write()
     except (StoreMissingError, StoreBegunError) as error:
@@ -119,6 +123,11 @@ def _check_daemon_as_users_see_it(site: SiteAccess) -> CheckResult:
     if head.daemon_alive:
         return CheckResult("sodad", "ok", "answers")
     return CheckResult("sodad", "warn", head.stall or "not running", "tell an admin; Slurm schedules alone meanwhile")
+
+
+def check_stage(site: SiteAccess, session: Session) -> CheckResult:
+    """At which stage of a roll-out the site stands, and what the next one waits for."""
+    return CheckResult("roll-out", "ok", describe_standing(read_standing(session, site.settings, site.now_s())))
 
 
 def check_daemon(session: Session, site: SiteAccess) -> CheckResult:

@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.pools.configured_nodes import check_configured
+from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
@@ -19,16 +21,20 @@ from slurm_soda.sodactl.checks import (
     access,
     daemon_and_agents,
     prolog_on_nodes,
+    scope,
     services,
     sharing,
     slurm_conf,
     slurm_hooks,
 )
 from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.clusters import check_federation
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.checks.metrics import check_metrics
+from slurm_soda.sodactl.checks.page import check_page
 from slurm_soda.sodactl.output import Column, Document
+from slurm_soda.sodactl.site.roll_out import read_standing
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
 
 
@@ -52,12 +58,21 @@ def doctor(site: SiteAccess, *, as_json: bool) -> int:
     document: Document = {
         "findings": [asdict(finding) for finding in findings],
         "counts": {state: counts[state] for state in ("ok", "warn", "fail", "skip")},
+        "roll_out": describe_roll_out(site),
     }
     if as_json:
         output.print_json(document)
     else:
         _draw(findings, document)
     return 1 if counts["fail"] else 0
+
+
+def describe_roll_out(site: SiteAccess) -> Document | None:
+    """At which stage the site stands, for programs; ``None`` where the store cannot be asked."""
+    with suppress(StoreError, SQLAlchemyError), site.store() as store, store.read() as session:
+        standing = read_standing(session, site.settings, site.now_s())
+        return asdict(standing) | {"ready": standing.ready}
+    return None
 
 
 def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
@@ -78,11 +93,13 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     if config and site.settings.sharing.partitions:
         yield from _checks_of_sharing(site, probe, config, nodes_text or "")
     if config:
+        yield from scope.check_scope_names(site.settings.scope, probe, config, site.partitions().partitions)
         yield from services.check_first_in(site.settings.services, site.partitions().partitions)
     yield slurm_hooks.check_flags(probe)
     yield access.check_munge(probe)
     yield from daemon_and_agents.check_store_parts(site, config, nodes_text or "")
     yield from check_metrics(site, config)
+    yield from check_page(site)
 
 
 def _checks_of_pools(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult]:
@@ -117,6 +134,8 @@ def _checks_of_config(
     yield slurm_conf.check_versions(probe, config)
     yield from slurm_conf.check_capabilities(probe, shares=bool(site.settings.sharing.partitions))
     yield from slurm_conf.check_slurm_conf(config)
+    if (federated := check_federation(config)) is not None:
+        yield federated
     yield slurm_conf.check_kill_wait(config, site.settings.preemption.default_grace_s)
     yield slurm_conf.check_gpu_types(nodes_text)
     yield slurm_conf.check_drained_nodes(nodes_text, site.settings.sharing.gres)

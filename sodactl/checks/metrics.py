@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import re
 from collections.abc import Iterator
-from contextlib import closing
 
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl.checks.check_result import CheckResult
+from slurm_soda.sodactl.checks.local_http import get_local, is_loopback
 from slurm_soda.sodactl.site_access import SiteAccess
 
 _CHECK = "metrics"
-_TIMEOUT_S = 2.0
-"""For each wait; docs/metrics.md says what an answer costs."""
-_MOST_BYTES = 16 * 1024 * 1024
 _LOG = "journalctl -u sodad | grep metrics"
 _FAILED = re.compile(rb'^soda_metrics_section_failed\{section="([a-z]{1,40})"\} 1(?:\.0)?$', re.MULTILINE)
 
@@ -27,7 +23,7 @@ def check_metrics(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult
         return
     shown = f"http://{metrics.listen}/metrics"
     try:
-        status, text = _get(*metrics.address, "/metrics")
+        status, text = get_local(*metrics.address, "/metrics")
     except (OSError, http.client.HTTPException) as error:
         because = getattr(error, "strerror", None) or str(error) or type(error).__name__
         remedy = f"restart sodad if metrics.listen is new, else free the address or change metrics.listen; {_LOG}"
@@ -41,30 +37,9 @@ def check_metrics(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult
         yield CheckResult(_CHECK, "warn", f"{shown} lacks {', '.join(failed)}", f"report it; {_LOG}")
         return
     private = config.get("PrivateData", "").lower().split(",")
-    if "nodes" in private and metrics.nodes and not _is_loopback(metrics.address[0]):
+    if "nodes" in private and metrics.nodes and not is_loopback(metrics.address[0]):
         found = f"{shown} shows nodes to all who reach it, and PrivateData keeps them private"
         yield CheckResult(_CHECK, "warn", found, "set metrics.nodes = false, or let a firewall admit Prometheus alone")
         return
     series = sum(not line.startswith(b"#") for line in text.splitlines())
     yield CheckResult(_CHECK, "ok", f"{shown} answers with {series} series")
-
-
-def _get(host: str, port: int, path: str) -> tuple[int, bytes]:
-    """Status and body.
-
-    Raises:
-        OSError: nobody answers.
-        http.client.HTTPException: not in HTTP.
-    """
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared
-    with closing(http.client.HTTPConnection(here, port, timeout=_TIMEOUT_S)) as connection:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read(_MOST_BYTES)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

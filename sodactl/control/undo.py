@@ -244,7 +244,10 @@ def _awaits_answer(action: Action, shown: Mapping[str, str], settled: SettledSta
 def _not_in_force(action: Action, shown: Mapping[str, str], settled: SettledStates) -> str:
     if _awaits_answer(action, shown, settled):
         return f"it is {action.state}: Slurm has not answered and does not show it, so there is nothing to undo yet"
-    for name in _COMPARED:
+    compared = (
+        () if action.kind == "lease" else _COMPARED
+    )  # a lift that it ended is not put back, and may be there again
+    for name in compared:
         wrote, now = action.new.get(name), shown.get(name)
         if wrote is not None and now is not None and sorted(wrote.split(",")) != sorted(now.split(",")):
             return f"{name} is now {now}, not the {wrote} that it wrote: somebody else changed it"

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.explanations.share_reasons import unsaved_s
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.manual_shares import manual_shares
 from slurm_soda.daemon.store.shares import open_shares
@@ -21,7 +22,6 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.share import ask_sodad, draw_objections, draw_outcome, objection_documents
 from slurm_soda.sodactl.control.share_objections import ShareObjection
 from slurm_soda.sodactl.control.snapshot import check_daemon
-from slurm_soda.sodactl.explain.share_reasons import unsaved_s
 from slurm_soda.sodactl.live.job_identity import JOB_ID, unknown_job_error
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Document

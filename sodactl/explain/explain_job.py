@@ -10,6 +10,7 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.explanations import job_reasons
 from slurm_soda.daemon.store.jobs.finished_jobs import job_usage_totals
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun, Preemption
@@ -18,8 +19,7 @@ from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.control.manual_changes import format_fields
-from slurm_soda.sodactl.explain import job_reasons
-from slurm_soda.sodactl.explain.progress_reasons import list_hints
+from slurm_soda.sodactl.explain.slowdown_sentences import hint_sentences, list_hints
 from slurm_soda.sodactl.live.job_identity import JOB_ID, drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.jobs import plan_note_document
 from slurm_soda.sodactl.live.view_source import ViewSource, describe_absence, open_view_source
@@ -128,7 +128,7 @@ def _document(
     pairs: Sequence[Document],
 ) -> Document:
     view = stored or JobDetailView(views.view_header(None, {}, site.settings, daemon_alive=False), None)
-    job, known = view.job, job_reasons.JobFacts(view, record, site.now_s())
+    job, known = view.job, job_reasons.JobFacts(view, record, site.now_s(), hints=hint_sentences(view))
     return {
         "now_s": known.now_s,
         "warnings": warnings,
@@ -137,6 +137,7 @@ def _document(
         "policy": view.head.policy,
         "job": _job_keys(job, record),
         "note": plan_note_document({} if job is None else job.note),
+        "not_in_scope": None if job is None else job.note.get("not_in_scope"),
         "numbers": dict(job_reasons.explain_by_policy(known).numbers),
         "attained_gpu_s": None if job is None else job_reasons.compute_attained_gpu_s(job, view.runs, known.until_s),
         "before": {"jobs": view.waiting_before, "gpus": view.gpus_before},

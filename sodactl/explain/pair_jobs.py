@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.explanations.run_time_reasons import ExpectedRunTime, expected_run_time
 from slurm_soda.daemon.learning.job_kinds import gpu_type_of
 from slurm_soda.policies.run_times.prediction_sources import (
     IterationWork,
@@ -23,7 +24,6 @@ from slurm_soda.slurm_ext.errors import SlurmError, SodaError
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.sodactl.explain.run_time_reasons import ExpectedRunTime, expected_run_time
 from slurm_soda.sodactl.live.job_identity import drop_stored_job_of_reused_id, unknown_job_error
 from slurm_soda.sodactl.live.view_source import ViewSource
 from slurm_soda.sodactl.site_access import SiteAccess

@@ -10,11 +10,12 @@ import click
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.views import StatusView, ViewHeader
+from slurm_soda.daemon.explanations.start_reasons import describe_score, score_text
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Preemption, Standby
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.explain.start_reasons import describe_score, score_text
+from slurm_soda.sodactl.checks.scope import describe_scope
 from slurm_soda.sodactl.live.unfinished_preemptions import describe_unfinished_preemptions
 from slurm_soda.sodactl.live.view_source import open_view_source
 from slurm_soda.sodactl.output import Column, Document
@@ -72,6 +73,7 @@ def describe_status(site: SiteAccess, *, timings: bool = False) -> Document:
         if failed is None
         else {"at_s": failed.started_s, "age_s": now_s - failed.started_s, "error": failed.error},
         "breaker": breaker_document(last, now_s),
+        "scope": None if last is None else last.facts.get("scope"),
         "jobs": {
             "states": dict(known.states),
             "queues": {queue: dict(counts) for queue, counts in known.queues.items()},
@@ -219,6 +221,7 @@ def _draw(document: Document) -> None:
             *(("problem", problem) for problem in (last["facts"].get("problems", []) if last else [])),
             ("breaker", _breaker_line(document["breaker"], document["now_s"])),
             ("jobs", _counts(document["jobs"]["states"]) or "none"),
+            *([("scope", describe_scope(document["scope"]))] if document["scope"] else []),
             *((f"queue {queue}", _counts(counts)) for queue, counts in document["jobs"]["queues"].items()),
             *([("guests", _counts(document["shares"]))] if document["shares"] else []),
             *_start_line(document["expected_starts"]),

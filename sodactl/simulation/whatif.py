@@ -10,25 +10,29 @@ from typing import Any
 
 import click
 
+from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.sharing.mechanism.mechanism import SLURM
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
+from slurm_soda.simulator.runs.batch import RunProgressCallback
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
+from slurm_soda.simulator.site_plan.scope_gain import ScopeGain, ScopeGains
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
 from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
 from slurm_soda.simulator.traces.trace import JobTrace
-from slurm_soda.simulator.whatif.answer import answer_question
-from slurm_soda.simulator.whatif.candidate_runs import WhatIfQuestion
+from slurm_soda.simulator.whatif.answer import WhatIfAnswer, answer_question
+from slurm_soda.simulator.whatif.candidate_runs import CandidateRunner, WhatIfQuestion, candidate_of_least_jct
 from slurm_soda.simulator.whatif.candidates import PRESENT_STAND_INS, TRIED_POLICIES
 from slurm_soda.simulator.whatif.observed_site import ObservedSite, latest_jobs, make_observed_site
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
+from slurm_soda.sodactl.simulation.inputs.scope_option import build_scope
 from slurm_soda.sodactl.simulation.inputs.service_options import add_services_option, build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
@@ -92,6 +96,13 @@ _PATH = click.Path(path_type=Path)
 @add_slurm_options
 @add_sharing_options
 @add_services_option
+@click.option(
+    "--in-scope",
+    "scope_texts",
+    multiple=True,
+    metavar="KEY=NAMES",
+    help="Also: the policy changes jobs of these partitions, qos or users alone, as [scope] says; repeatable.",
+)
 @click.option("--lenient", is_flag=True, help="Skip and list what cannot be read, instead of stopping.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @click.option("--html", "html_path", type=_PATH, help="Write a page with the answer and charts.")
@@ -100,8 +111,8 @@ def whatif(
     *, path: Path | None, cluster_text: str | None, restart_cost_s: float | None, tell_progress: bool,
     policies: tuple[str, ...], assignments: tuple[str, ...], jobs: int, passing_limit_s: float,
     can_checkpoint: float | None, consent: float | None, seed: int | None, site: Path | None,
-    max_gpus_per_user: int | None, sharing: SharingOptionValues, services: str | None, lenient: bool, workers: int | None,
-    html_path: Path | None, as_json: bool,
+    max_gpus_per_user: int | None, sharing: SharingOptionValues, services: str | None,
+    scope_texts: tuple[str, ...], lenient: bool, workers: int | None, html_path: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What another policy would do to this site.
 
@@ -121,12 +132,14 @@ def whatif(
       sodactl whatif --sacct dump.txt --policy gandiva --set tiresias-las.min_run_s=600 --html answer.html
       sodactl whatif --sacct dump.txt --policy sjf-bsbf --pair-slowdown 1.5
       sodactl whatif --sacct dump.txt --services load.csv
+      sodactl whatif --sacct dump.txt --in-scope partitions=small
       sodactl whatif --sacct dump.txt --json | jq '.recommended'
     """  # noqa: D301 - click reads the control character
     given = _parameters(policies, assignments)
     agreeing = build_agreeing_users(can_checkpoint, consent, sharing)
     if seed is not None and agreeing == AgreeingUsers():
         raise click.UsageError("--seed is for --can-checkpoint and --consent: without them nothing is drawn by it")
+    scope = build_scope(scope_texts)
     dump = read_sacct_dump(path or _demo_dump(), lenient)
     slurm = build_site(site, None, max_gpus_per_user)
     observed, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
@@ -154,7 +167,8 @@ def whatif(
             build_serving_rules(services, None, seed),
         )
         found = answer_question(observed, question, progress)
-    report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None)
+        gain = None if scope is None else _gain_of_scope(observed, question, found, scope, progress)
+    report = WhatIfReport(found, path, trace, notes, total, described=cluster_text is not None, gain=gain)
     if html_path is not None:
         write_report_page(report, html_path)
     if as_json:
@@ -163,6 +177,26 @@ def whatif(
         report.draw()
     if found.failed:
         raise SimulatorError(f"{len(found.failed):,} of the policies failed; the answer is that of the others")
+
+
+def _gain_of_scope(
+    observed: ObservedSite,
+    question: WhatIfQuestion,
+    found: WhatIfAnswer,
+    scope: Scope,
+    progress: RunProgressCallback | None,
+) -> ScopeGain:
+    """What the best policy brings that sodad could run, if it changes only these jobs.
+
+    Raises:
+        SimulatorError: it cannot be simulated.
+    """
+    tried = [one for one in found.others if one.role in ("tried", "tuned") and one.complete]
+    if not tried:
+        raise SimulatorError("no policy that could be turned on ran, so none can be tried within a scope")
+    alone = replace(question, sharing=None, services=None)
+    rig = CandidateRunner(observed, alone, found.restart_s, progress)
+    return ScopeGains(rig, candidate_of_least_jct(tried).choice).of(scope)
 
 
 def _mechanism_notes(rules: SharingRules | None, checkpoint_every_s: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from slurm_soda.simulator.report.comparison_table import make_comparison_table, percent_text
 from slurm_soda.simulator.report.run_results import times_better
 from slurm_soda.simulator.report.time_text import span_text
+from slurm_soda.simulator.site_plan.scope_gain import ScopeGain
 from slurm_soda.simulator.traces.trace import JobTrace
 from slurm_soda.simulator.whatif import advice
 from slurm_soda.simulator.whatif.answer import WhatIfAnswer
@@ -46,9 +47,11 @@ class WhatIfReport:
         total: int,
         *,
         described: bool,
+        gain: ScopeGain | None = None,
     ) -> None:
+        """``gain``: within a scope that somebody asked for."""
         self.found, self.path, self.trace, self.notes = found, path, trace, tuple(notes)
-        self.described = described
+        self.described, self.gain = described, gain
         self.doubts = tuple(advice.list_caveats(found, trace.unused, total))
 
     @property
@@ -106,6 +109,9 @@ class WhatIfReport:
         yield from self._gain()
         if settings := advice.recommended_settings(self.found):
             yield _ReportSection("For sodad's configuration:", tuple(settings.splitlines()), code=True)
+        if self.gain is not None:
+            title = f"{self.gain.policy} for jobs in scope alone, beside Slurm (multifactor):"
+            yield _ReportSection(title, tuple(self.gain.sentences()))
         yield from self._services()
         yield _ReportSection("What to bear in mind:", self.doubts)
         if self.found.failed:
@@ -161,6 +167,7 @@ class WhatIfReport:
             "policies": [self._candidate(candidate) for candidate in found.others],
             "gain": [line.document() for line in found.gain],
             "services": self._served(),
+            "scope": None if self.gain is None else {"policy": self.gain.policy} | self.gain.document(),
             "failed": [{"policy": one.policy, "reason": one.reason} for one in found.failed],
             "twice_the_restart_cost": None if found.dearer is None else self._candidate(found.dearer),
             "worse": {

@@ -162,6 +162,17 @@ def test_a_clock_that_goes_back_takes_nothing_away() -> None:
     assert (usage.gpu_covered_s, usage.record(opened()).gpu_util_ratio) == (2.0, 1.0)
 
 
+def test_a_clock_that_is_set_back_costs_one_reading_and_no_hour() -> None:
+    usage = RunUsage(first_s=100.0, last_s=100.0)
+    told_s = []
+    for now_s in (4000.0, 400.0, 402.0, 404.0):
+        usage.add_cpu(now_s, "cgroup/v2", {"a": now_s}, 0.0)
+        usage = RunUsage.from_line(usage.to_line())
+        told_s.append(usage.record(opened()).last_s)
+    assert told_s == [4000.0, 4000.0, 4002.0, 4004.0], "sodad takes what is not older"
+    assert usage.since_read_s(406.0) == 2.0
+
+
 def test_counters_that_go_keep_what_they_counted() -> None:
     usage = RunUsage(first_s=0.0, last_s=0.0)
     assert usage.add_cpu(1.0, "cgroup/v1", {"a": 5.0}, 10.0) == 5.0

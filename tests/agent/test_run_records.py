@@ -3,80 +3,18 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from slurm_soda.agent.job_events.run_event import RunKey, parse_run_event
-from slurm_soda.agent.reporting.recent_faults import RecentFaults
 from slurm_soda.agent.reporting.run_records import (
-    GPU_USE_EVERY_S,
-    MAX_GPUS_PER_REPORT,
     MAX_RUNS_PER_REPORT,
     RunRecords,
 )
-from slurm_soda.agent.sampling.gpu_use import GpuUseSums
-from slurm_soda.agent.sampling.gpus import GpuReading
-from slurm_soda.wire.core_tuning import GuestGpus
-from slurm_soda.wire.gpu_use import MAX_GPU_USES
-from slurm_soda.wire.records import MAX_REPORT_BYTES, NodeReport
 from slurm_soda.wire.spool import Spool, record_name
-
-NOW_S = 1000.0
-
-
-def event(kind: str, job_id: int = 10, start_s: int = 500, restart: int = 0, **more: Any) -> bytes:
-    opening = {
-        "uid": 1000,
-        "user": "alice",
-        "partition": "main",
-        "gpus": [0],
-        "cpus_per_node": "2",
-        "node_names": "n1",
-        "env": {},
-    }
-    data = {
-        "kind": kind,
-        "job_id": job_id,
-        "start_s": start_s,
-        "restart": restart,
-        "node": "n1",
-        "at_s": float(start_s),
-    }
-    return json.dumps({**data, **(opening if kind == "open" else {"exit_code": "0:0"}), **more}).encode() + b"\n"
-
-
-class Node:
-    """A spool, and run records over it one after the other."""
-
-    def __init__(self, path: Path) -> None:
-        self.spool = Spool(str(path))
-        self.faults = RecentFaults()
-        self.run_records = RunRecords(self.spool, self.faults, 1000)
-
-    def restart(self) -> None:
-        self.run_records = RunRecords(self.spool, self.faults, 1000)
-        self.run_records.adopt(NOW_S)
-
-    def take(self, line: bytes) -> None:
-        self.run_records.take(parse_run_event(line), line, NOW_S)
-
-    def end(self) -> None:
-        """What the sampling loop does with closed runs."""
-        for run in self.run_records.active():
-            run.over = run.closed is not None
-            self.run_records.save(run, NOW_S)
-
-    def deliver(self) -> list[str]:
-        """Report all news; what was in it, in short."""
-        batch = self.run_records.news()
-        self.run_records.reported(batch)
-        opened = [f"open {r.job_id}.{r.restart}" for r in batch.opened]
-        closed = [f"close {r.job_id}.{r.restart}" for r in batch.closed]
-        return [*opened, *closed, *(f"usage {r.job_id}.{r.restart}" for r in batch.usage)]
+from tests.agent.recorded_runs import NOW_S, Node, event
 
 
 @pytest.fixture
@@ -324,28 +262,6 @@ def test_names_of_runs_are_names_of_files() -> None:
     assert record_name(10, 500, "open") == "10.500.open"
 
 
-def test_faults_are_counted_bounded_and_age() -> None:
-    faults = RecentFaults()
-    assert faults.add(0.0, "a\nb")
-    assert not faults.add(10.0, "a\nb")
-    for number in range(40):
-        faults.add(20.0 + number, f"f{number}")
-    assert len(faults.recent(100.0)) == 32
-    assert faults.recent(20.0 + 8 + 3600.5)[0] == "f9"
-    fresh = RecentFaults()
-    fresh.add(1.0, "x")
-    fresh.add(2.0, "x")
-    assert fresh.recent(3.0) == ("x (x2)",)
-
-
-def test_faults_are_forgotten_after_an_hour_also_when_the_clock_is_set_back() -> None:
-    faults = RecentFaults()
-    faults.add(100_000.0, "a fault")
-    assert faults.recent(5_000.0) == ("a fault",)
-    assert faults.recent(8_600.0) == ("a fault",)
-    assert faults.recent(8_601.0) == ()
-
-
 def test_a_full_spool_is_read_in_a_time_that_grows_with_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the agent compares each opening with all others, it answers nobody."""
     jobs = 300
@@ -361,77 +277,3 @@ def test_a_full_spool_is_read_in_a_time_that_grows_with_it(node: Node, monkeypat
     node.restart()
     assert len(node.run_records.runs) == jobs
     assert len(looked) < 20 * jobs
-
-
-def test_a_guest_is_a_gpu_job_once_the_controller_says_on_which_gpus(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.take(event("open", 10, gpus=[1, 2]))
-    node.take(event("open", 11, gpus=[], restart=1))
-    node.take(event("open", 12, gpus=[3]))
-    node.take(event("open", 13, gpus=[]))
-
-    def gpus() -> dict[int, tuple[int, ...]]:
-        return {run.key.job_id: run.opened.gpus for run in node.run_records.active() if run.opened is not None}
-
-    told = [GuestGpus(11, 1, (1, 2)), GuestGpus(12, 0, (0,)), GuestGpus(13, 7, (0,)), GuestGpus(99, 0, (0,))]
-    node.run_records.take_guests(told)
-    assert gpus() == {10: (1, 2), 11: (1, 2), 12: (0, 3), 13: ()}, "another run of job 13 was meant"
-    node.run_records.take_guests([])
-    assert gpus()[11] == (1, 2), "a controller that has just started says nothing yet"
-
-
-def read_gpus(node: Node, now_s: float, gpus: int = 1) -> None:
-    """One sample of all runs, which are not closed."""
-    readings = dict.fromkeys(range(gpus), GpuReading(0.123456, 12345.678, 40960.0, 123.456))
-    for run in node.run_records.active():
-        assert run.usage is not None
-        run.usage.add_gpus(now_s, 0.123456, 12345.678, 6.0)
-        run.usage.add_each_gpu(now_s, readings, 6.0)
-        node.run_records.save(run, now_s)
-
-
-def test_single_gpus_are_told_once_a_minute_and_at_the_end(tmp_path: Path) -> None:
-    node = Node(tmp_path / "spool")
-    node.take(event("open"))
-    told_s = []
-    for step in range(1, 81):
-        read_gpus(node, 500.0 + 2 * step)
-        batch = node.run_records.news()
-        assert batch.usage
-        told_s += [use.last_s - 500.0 for use in batch.gpu_uses]
-        node.run_records.reported(batch)
-    assert told_s == [2.0, 2.0 + GPU_USE_EVERY_S, 2.0 + 2 * GPU_USE_EVERY_S]
-    node.take(event("close", at_s=660.0))
-    node.end()
-    (use,) = node.run_records.news().gpu_uses
-    assert (use.last_s, use.gpus[0].readings, use.first_s) == (660.0, 80, 500.0)
-
-
-def test_a_controller_that_was_away_is_told_of_single_gpus_again(tmp_path: Path) -> None:
-    node = Node(tmp_path / "spool")
-    node.take(event("open"))
-    read_gpus(node, 502.0)
-    assert len(node.run_records.news().gpu_uses) == 1
-    read_gpus(node, 504.0)
-    assert len(node.run_records.news().gpu_uses) == 1, "the first report was not taken"
-
-
-def test_a_report_of_many_runs_with_many_gpus_is_one_that_the_controller_takes(tmp_path: Path) -> None:
-    node = Node(tmp_path / "spool")
-    runs = MAX_GPUS_PER_REPORT // MAX_GPU_USES + 5
-    for job_id in range(1, runs + 1):
-        node.take(event("open", job_id=job_id))
-    gpu = GpuUseSums(read_s=500.0)
-    for step in range(1, 140):
-        gpu.take(GpuReading(0.98765 * (step % 8 > 3), 81234.5, 81920.0, 712.3), 500.0 + 4.87654 * step, 6.0)
-    for run in node.run_records.active():
-        assert run.usage is not None
-        run.usage.gpus = dict.fromkeys(range(MAX_GPU_USES), gpu)
-    reported = 0
-    for _ in range(2):
-        batch = node.run_records.news()
-        report = NodeReport("n1", "a", 1, 1.0, batch.opened, batch.closed, batch.usage, gpu_uses=batch.gpu_uses)
-        assert len(json.dumps(report.to_dict(), separators=(",", ":"))) < MAX_REPORT_BYTES / 2
-        reported += len(batch.gpu_uses)
-        node.run_records.reported(batch)
-    assert reported == runs

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn.server
+from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_routes import ReportRoutes
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.api.routes import ViewAccess, ViewRoutes
+from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import DEFAULT_LIMITS, ApiServer
+from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock, SystemClock
 from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
+from slurm_soda.daemon.page.link_route import PageLinkRoute
+from slurm_soda.daemon.page.served_page import ServedPage
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -87,12 +92,18 @@ def api_server(
     settings: Callable[[], Settings] = Settings,
     slurm: FakeRights | None = None,
     metrics: MetricsEndpoint | None = None,
+    page: socket.socket | None = None,
 ) -> ApiServer:
-    """Both sides of it."""
+    """All sides of it."""
     access = view_access(munged, clock or SystemClock(), slurm)
     reports = ReportRoutes(writer, Munge(run=munged), access.checks, api)
     views = ViewRoutes(store, clock or SystemClock(), access, settings)
-    return ApiServer(reports.routes(), views.routes(), api, limits, metrics=metrics)
+    served = None if page is None else ServedPage(page, views, access, clock or SystemClock(), lambda: settings().page)
+    shown = APIRouter()
+    shown.include_router(views.routes())
+    shown.include_router(PageLinkRoute(views.admit, Munge(run=munged), served).routes())
+    endpoint = None if served is None else served.endpoint()
+    return ApiServer(reports.routes(), shown, api, limits, metrics=metrics, page=endpoint)
 
 
 def signed(munged: FakeMunged, path: str) -> dict[str, str]:

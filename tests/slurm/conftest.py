@@ -29,6 +29,7 @@ LONG_FIRST = (
     "newcomers",
     "silent_slurm",
     "sharing",
+    "scope",
     "parting",
     "share_by_hand",
     "quarantine",

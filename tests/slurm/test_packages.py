@@ -191,7 +191,7 @@ import sqlite3
 store = sqlite3.connect("file:/var/lib/slurm-soda/soda.db?mode=ro", uri=True)
 tables = [name for (name,) in store.execute("SELECT name FROM sqlite_master WHERE type='table'")]
 print(store.execute("SELECT version_num FROM alembic_version").fetchone()[0], "of_the_future" in tables)
-print(store.execute("SELECT key, value FROM admin_setting ORDER BY key").fetchall())
+print(store.execute("SELECT key, value FROM admin_setting WHERE key NOT IN ('stage', 'cluster') ORDER BY key").fetchall())
 left_out = {"alembic_version", "admin_setting", "of_the_future"}
 rows = {name: store.execute(f"SELECT * FROM {name}").fetchall() for name in sorted({*tables} - left_out)}
 print({name: found for name, found in rows.items() if found})

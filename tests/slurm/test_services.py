@@ -200,3 +200,51 @@ def test_release_all_ends_leases_and_the_owners_word_is_left_alone(service: Serv
     service.site.wait(lambda: len(service.running(service.cpu)) == 3, "all tasks on cores run")
     assert service.waiting(later) == before
     assert [job.reason for job in service.tasks(held)] == ["JobHeldUser"]
+
+
+def test_a_task_that_goes_first_passes_others_once_and_none_that_is_overdue(service: ServiceOfAlice) -> None:
+    site, run = service.site, service.site.cluster.exec
+    site.cluster.stop_daemon()
+    site.start(CONFIGURATION.replace("[services]", 'passing_limit_s = 30\n[services]\nfirst_in = ["*"]'))
+
+    def priority(job_id: int) -> int:
+        return next((job.priority for job in service.client.jobs() if job.job_id == job_id), 0)
+
+    def task() -> int:
+        """The waiting task on a GPU that may start."""
+        ready = [job for job in service.tasks(service.gpu) if job.state == "PENDING" and job.reason != "BeginTime"]
+        return ready[0].job_id if len(ready) == 1 else 0
+
+    holders = [site.train("bob", 4, 600.0, consents=False) for _ in range(2)]
+    site.wait_running(holders)
+    overdue = site.train("bob", 4, 600.0, consents=False)
+    time.sleep(32)
+    other = site.train("carol", 1, 600.0, consents=False, asks=("--nice=1",))
+    service.start()
+    service.load_qps = 300.0
+
+    def goes_first() -> bool:
+        service.report()
+        return bool(task()) and priority(other) < priority(task()) < priority(overdue)
+
+    site.wait(goes_first, "the task stands behind the overdue job and before the other one")
+    (why,) = site.store(
+        f"select reason from action where job_id = {task()} and kind = 'order' order by id desc limit 1"
+    )
+    assert "goes first for its service" in why["reason"]
+    run("root", ("scancel", str(overdue), str(holders[0]))).check()
+    service.until(0, 1, "its instance runs")
+    site.wait_running([other])
+    (instance,) = [job.job_id for job in service.tasks(service.gpu) if job.state == "RUNNING"]
+
+    service.load_qps = 5.0
+    service.until(1, 0, "cores took over")
+    filler = site.train("bob", 3, 600.0, consents=False)
+    site.wait_running([filler])
+    site.wait(lambda: any(job.restarts for job in service.tasks(service.gpu)), "the instance waits again")
+    service.until(1, 0, "and has a lease")
+    service.check_leases(service.gpu)
+    site.cluster.kill("sodad", restart=False)
+    run("alice", ("scontrol", "update", f"JobId={instance}", "StartTime=now")).check()
+    site.wait(lambda: task() == instance, "its owner lets it start, and nobody is there who would lift it")
+    assert service.client.site_factors().get(instance, 0) == 0

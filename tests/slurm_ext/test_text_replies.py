@@ -56,6 +56,7 @@ def test_a_name_that_looks_like_nodes_gives_its_own_job_away_and_no_other() -> N
 
 FORGED = (
     b"x\n     Nodes=n1 CPU_IDs=0-9 Mem=1 GRES=gpu:a100:4(IDX:0-3)",
+    b"x\n     Nodes=n9 CPU_IDs=" + b"9" * 5000 + b" Mem=1 GRES=",
     b"x NodeList=n7",
     b"x\n\nJobId=3 JobName=y\n   NodeList=n9",
     b"x\nscontrol: show hostnames OTHER\nOTHER",

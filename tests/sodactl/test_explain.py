@@ -20,7 +20,8 @@ from .test_shares import use
 
 KEYS = {"now_s", "warnings", "cores", "daemon_alive", "mode", "policy", "job", "note", "numbers", "attained_gpu_s",
         "before", "reasons", "expected_start", "run_time",
-        "runs", "used", "preemptions", "changes", "progress", "slowdown_hints", "sharing"}  # fmt: skip
+        "runs", "used", "preemptions", "changes", "progress", "slowdown_hints", "sharing",
+        "not_in_scope"}  # fmt: skip
 JOB_KEYS = {"job_id", "user", "account", "partition", "name", "state", "reason", "submit_s", "gpus", "nodes", "cpus",
             "hints", "first_start_s", "end_s", "exit_code", "preemptions", "promotions"}  # fmt: skip
 CHANGE_KEYS = {"action_id", "at_s", "finished_s", "kind", "new", "old", "state", "reason", "error", "epoch", "by_hand"}
@@ -68,6 +69,14 @@ def test_why_it_waits(site: Bench) -> None:
     assert out.startswith("Job 7 (train) of alice: 2 GPUs, 4 CPUs on 1 node of main\n")
     for line in document["reasons"]:
         assert f"  {line}\n" in out
+
+
+def test_a_job_that_is_not_in_scope(site: Bench) -> None:
+    site.add(stored_job(9, note=note() | {"not_in_scope": "not in scope: partition big"}))
+    site.slurm.queue.append(record(9))
+    assert "It is not in scope: partition big: sodad plans for it and changes nothing of it" in reasons(site, 9)
+    assert site("explain", "9", "--json").document["not_in_scope"] == "not in scope: partition big"
+    assert site("explain", "7", "--json").document["not_in_scope"] is None
 
 
 @pytest.mark.parametrize("verdict", list(JobVerdict), ids=lambda verdict: verdict.name)

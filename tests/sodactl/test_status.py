@@ -12,7 +12,7 @@ from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from .conftest import NOW_S, SUBMIT_S, Bench, stored_job
 
 KEYS = {"now_s", "daemon", "mode", "policy", "last_cycle", "last_error", "breaker", "jobs", "preemptions",
-        "changes_last_hour", "expected_starts", "shares", "nodes", "private", "standbys", "warnings"}  # fmt: skip
+        "changes_last_hour", "expected_starts", "shares", "nodes", "private", "standbys", "warnings", "scope"}  # fmt: skip
 
 
 def test_a_site_without_a_store_was_never_started(soda: Bench) -> None:
@@ -48,6 +48,19 @@ def test_a_live_daemon(soda: Bench) -> None:
     out = soda("status").out
     for text in ("running (epoch 1, pid 4242 on ctl", "2.0 s ago, 250 ms: 3 pending, 2 running", "queue 1"):
         assert text in out
+
+
+def test_the_scope_of_the_last_cycle(soda: Bench) -> None:
+    soda.daemon()
+    scope = {
+        "in_scope": {"waiting": 3, "running": 1},
+        "not_in_scope": {"waiting": 7, "running": 2},
+        "would_have": {"start": 2, "preempt": 1, "order": 0},
+    }
+    soda.cycle(facts={"scope": scope})
+    assert soda("status", "--json").document["scope"] == scope
+    line = "3 waiting and 1 running jobs in scope, 7 and 2 only observed; of these would have been: 2 put first, 1 preempted"
+    assert line in soda("status").out
 
 
 @pytest.mark.parametrize(

@@ -267,3 +267,10 @@ def test_a_lease_is_taken_back(soda: Bench) -> None:
     (row,) = soda("undo", "--last", "1", "--json").document["actions"]
     assert (row["kind"], row["restores"], row["outcome"]) == ("lease", {"StartTime": "now"}, "undone")
     assert [dict(update.fields) for update in soda.slurm.sent] == [{"StartTime": "now"}]
+
+
+def test_the_end_of_a_lease_is_taken_back_also_after_a_new_lift(site: Bench) -> None:
+    """The lift that it ended is not put back."""
+    site.action(kind="lease", new={"StartTime": "now", "SiteFactor": "0"}, old={"StartTime": "uts1700000317"})
+    site("undo", "2")
+    assert [dict(update.fields) for update in site.slurm.sent] == [{"StartTime": "uts1700000317"}]

@@ -220,3 +220,15 @@ def test_options_without_effect_are_refused(
 def test_the_site_file_that_help_names_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["whatif", "--print-site"]) == 0
     assert "[priority]" in capsys.readouterr().out
+
+
+def test_what_a_scope_brings(whatif: WhatIf, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    dump = head(tmp_path / "dump.txt", 9)
+    gain = whatif("--sacct", dump, "--in-scope", "users=alice")["scope"]
+    assert gain["in_scope"]["jobs"] + gain["others"]["jobs"] == 8
+    assert gain["in_scope"]["jobs"] > 0
+    assert gain["policy"] in ("soda", "tiresias-las", "tiresias-gittins")
+    assert whatif("--sacct", dump)["scope"] is None
+    for wrong in ("accounts=ml", "users=", "users"):
+        assert run(["whatif", "--sacct", str(dump), "--in-scope", wrong]) == 2
+        assert "KEY is partitions, qos, users" in capsys.readouterr().err

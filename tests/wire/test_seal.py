@@ -176,3 +176,22 @@ def test_a_munge_that_cannot_be_asked_is_told_from_a_bad_credential(
     with pytest.raises(MungeError) as caught:
         Munge(Recorded(outcome)).decode(CREDENTIAL)
     assert isinstance(caught.value, MungeUnavailableError) == is_munges_fault
+
+
+def test_a_secret_is_not_in_argv_and_is_told_from_other_messages() -> None:
+    run = Recorded((0, f"{CREDENTIAL}\n".encode(), b""))
+    assert Munge(run).encode_secret(b"s3cret", 1000) == CREDENTIAL
+    assert run.asked == [(("munge", "--restrict-uid=1000"), b"slurm-soda secret 1 s3cret")]
+    assert Munge(Recorded(answer(0, payload=b"slurm-soda secret 1 s3cret"))).decode_secret(CREDENTIAL) == b"s3cret"
+    with pytest.raises(MungeError, match="carries no secret"):
+        Munge(Recorded(answer(0))).decode_secret(CREDENTIAL)
+    with pytest.raises(MungeError, match="status 18: unmunge: Error: Unauthorized"):
+        Munge(Recorded((18, b"", b"unmunge: Error: Unauthorized credential\n"))).decode_secret(CREDENTIAL)
+
+
+def test_real_munge_gives_a_secret_to_its_user_alone(munged: Munge) -> None:
+    credential = munged.encode_secret(b"s3cret", os.getuid())
+    assert b"s3cret" not in credential.encode()
+    assert munged.decode_secret(credential) == b"s3cret"
+    with pytest.raises(MungeError, match="status 18"):
+        munged.decode_secret(munged.encode_secret(b"s3cret", os.getuid() + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,25 @@ class JobNoteWriter:
     def __init__(self) -> None:
         self._written: dict[int, _Values] = {}
         self._shares: dict[int, dict[str, Any]] = {}
+        self._not_in_scope: dict[int, str] = {}
 
     def write(
-        self, session: Session, notes: JobNotes, jobs: Mapping[int, CachedJob], shares: Mapping[int, dict[str, Any]]
+        self,
+        session: Session,
+        notes: JobNotes,
+        jobs: Mapping[int, CachedJob],
+        shares: Mapping[int, dict[str, Any]],
+        not_in_scope: Mapping[int, str] = MappingProxyType({}),
     ) -> int:
-        """Write the notes that changed; gives their number. ``shares``: where jobs would share GPUs, by job id."""
+        """Write the notes that changed; gives their number.
+
+        Args:
+            session: writes.
+            notes: of the plan.
+            jobs: with their rows.
+            shares: where jobs would share GPUs, by job id.
+            not_in_scope: why jobs are not in scope, by job id.
+        """
         none = np.zeros(len(notes.job_id), dtype=np.int64)
         columns = (
             notes.verdict,
@@ -48,21 +63,27 @@ class JobNoteWriter:
         changed = [
             job_id
             for job_id, note in present.items()
-            if self._written.get(job_id) != note or self._shares.get(job_id) != shares.get(job_id)
+            if self._written.get(job_id) != note
+            or self._shares.get(job_id) != shares.get(job_id)
+            or self._not_in_scope.get(job_id) != not_in_scope.get(job_id)
         ]
         changed.sort(key=lambda job_id: (present[job_id][2] < 0, present[job_id][2]))
         rows = []
         for job_id in changed[:MAX_ROWS_PER_CYCLE]:
             job = jobs.get(job_id)
             if job is not None and job.pk is not None:
-                share = {"shares": shares[job_id]} if job_id in shares else {}
+                share: dict[str, Any] = {"shares": shares[job_id]} if job_id in shares else {}
+                share |= {"not_in_scope": not_in_scope[job_id]} if job_id in not_in_scope else {}
                 rows.append({"pk": job.pk, "new_note": _note(present[job_id], notes.score_name) | share})
                 self._written[job_id] = present[job_id]
                 self._shares.pop(job_id, None)
                 self._shares |= {job_id: shares[job_id]} if job_id in shares else {}
+                self._not_in_scope.pop(job_id, None)
+                self._not_in_scope |= {job_id: not_in_scope[job_id]} if job_id in not_in_scope else {}
         for job_id in self._written.keys() - present.keys():
             del self._written[job_id]
             self._shares.pop(job_id, None)
+            self._not_in_scope.pop(job_id, None)
         if rows:
             table = Job.__table__
             assert isinstance(table, Table)

@@ -8,6 +8,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.demand import translate_codes
 from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.session.event_session import EventPolicy
 from slurm_soda.policies.session.nodes import NodeSession
 from slurm_soda.policies.session.ranking import INFINITY, Ranking, RankingPolicy, StartsOnlyPolicy
@@ -18,6 +19,7 @@ from slurm_soda.simulator.engine.deciders.bounded_decider import BoundedDecider,
 from slurm_soda.simulator.engine.deciders.event_decider import EventDecider
 from slurm_soda.simulator.engine.deciders.protocols import Decider
 from slurm_soda.simulator.engine.deciders.ranked_node_decider import RankedNodeDecider
+from slurm_soda.simulator.engine.deciders.scoped_decider import ScopedDecider
 from slurm_soda.simulator.engine.deciders.snapshot_decider import SnapshotDecider
 from slurm_soda.simulator.engine.deciders.spread_decider import SpreadDecider
 from slurm_soda.simulator.engine.deciders.starts_only_decider import StartsOnlyDecider
@@ -59,6 +61,7 @@ def choose_decider(
     max_preemptions: int = 0,
     passing_limit_s: float = INFINITY,
     site: SiteDescription | None = None,
+    scope: Scope | None = None,
 ) -> ChosenDecider:
     """The decider of an engine.
 
@@ -68,6 +71,7 @@ def choose_decider(
         max_preemptions: of one job; 0: any number.
         passing_limit_s: after such a wait no later job passes one; infinite: never.
         site: what the site's Slurm adds; by default one where all users are equal.
+        scope: the policy only changes these jobs, beside Slurm, which starts all; by default it starts them itself.
 
     Raises:
         SimulatorError: no such engine or placement, or it cannot run this.
@@ -97,7 +101,11 @@ def choose_decider(
             asked = "placement spread" if spread else f"engine {engine}"
             raise SimulatorError(f"{asked} cannot be had here: {why[0]}; leave it out")
     bounds: dict[str, Any] = {"max_preemptions": max_preemptions, "passing_limit_s": passing_limit_s}
-    snapshots = SnapshotDecider(policy, workload, cluster, at_once=not costs.checkpoint_s, site=site, **bounds)
+    bounds |= {"at_once": not costs.checkpoint_s}
+    if scope is not None:
+        scoped = ScopedDecider(policy, workload, cluster, scope=scope, site=site, **bounds)
+        return ChosenDecider(scoped, RequestRewriter(workload, cluster, scoped, adjusted=adjusted))
+    snapshots = SnapshotDecider(policy, workload, cluster, site=site, **bounds)
     requests = RequestRewriter(workload, cluster, snapshots, adjusted=adjusted)
     if engine == "snapshot" or not steady or max_preemptions or (adjusted and _preempts(ranking)):
         return ChosenDecider(snapshots, requests)
@@ -114,7 +122,7 @@ def choose_decider(
         session: Decider = counting
         if bounded:
             whole = parse_cluster(f"1x{cluster.total_gpus}", cluster.partitions)
-            counted = CountedSnapshots(policy, workload, whole, at_once=True, **bounds)
+            counted = CountedSnapshots(policy, workload, whole, **(bounds | {"at_once": True}))
             session = BoundedDecider(counting, counted)
         return ChosenDecider(SpreadDecider(session, cluster) if spread else session, requests)
     return ChosenDecider(RankedNodeDecider(NodeSession(ranking, demand, snapshots.nodes()), snapshots, codes), requests)

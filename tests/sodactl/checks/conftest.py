@@ -94,7 +94,7 @@ def recorded(soda: Bench, tmp_path: Path, public: Path) -> RecordedSlurm:
     slurm.say(*NODES, stdout=(REPLIES / "nodes-24.11.txt").read_text())
     slurm.say(*HELP, stdout=(REPLIES / "sbatch-help-24.11.txt").read_text())
     slurm.say("munge", "-n", stdout="MUNGE:credential:")
-    slurm.say("sacctmgr", "-n", "-P", "show", "assoc", "format=user", stdout="\nroot\nalice\nbob\n")
+    slurm.say("sacctmgr", "-n", "-P", "show", "assoc", "cluster=soda", "format=user", stdout="\nroot\nalice\nbob\n")
     slurm.say("squeue", "-h", "-a", "-o", "%u", stdout="alice\nalice\nbob\n")
     soda.daemon()
     soda.cycle()

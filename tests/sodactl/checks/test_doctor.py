@@ -12,7 +12,7 @@ from tests.sodactl.conftest import Bench
 
 def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
     document = soda("doctor", "--json").document
-    assert set(document) == {"findings", "counts"}
+    assert set(document) == {"findings", "counts", "roll_out"}
     assert all(set(f) == {"check", "state", "found", "remedy"} for f in document["findings"])
     assert [
         (f["check"], f["state"], f["found"]) for f in document["findings"] if f["state"] not in ("ok", "skip")
@@ -22,11 +22,11 @@ def test_a_good_site(soda: Bench, recorded: RecordedSlurm) -> None:
         "prolog time limit", "requeue", "GPU gres", "accounting", "job accounting", "checkpoint time",
         "GPU types", "drained nodes", "plugstack.conf", "job_submit", "prolog", "epilog", "epilogctld",
         "rights", "associations", "limits", "sbatch flags", "MUNGE", "store", "sodad", "preemptions",
-        "lifts", "agents", "clocks",
+        "lifts", "agents", "clocks", "roll-out",
     ]  # fmt: skip
     out = soda("doctor").out
     assert "What to do" not in out
-    assert "31 ok, 1 skip" in out
+    assert "32 ok, 1 skip" in out
 
 
 @pytest.mark.parametrize(

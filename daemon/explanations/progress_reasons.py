@@ -1,19 +1,18 @@
-"""What a job tells of its progress, for ``sodactl explain``: iterations, checkpoints, and how much others slow it down."""
+"""What a job tells of its progress, in sentences: iterations, checkpoints, and how much others slow it down."""
 
 from __future__ import annotations
 
+from slurm_soda.daemon import readable
 from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.progress import runs_of_name
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
 from slurm_soda.policies.explanation.explanation import Explanation
-from slurm_soda.sodactl import output
-from slurm_soda.sodactl.live.slowdown_hints import SlowdownHint, slowdown_hints
 
 
 def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Explanation:
-    """How far it is, and its slowdown beside others; where it tells nothing, the newest hint of that, if there is one."""
+    """How far it is, and its slowdown beside others; empty where it tells nothing."""
     if not view.progress:
-        return Explanation(tuple(_hint(hint) for hint in list_hints(view)[-1:]))
+        return Explanation()
     told = max(view.progress, key=lambda row: (row.restart, row.at_s))
     paces = [pace for pace in view.paces if pace.iteration_s]
     of_run = [pace for pace in paces if pace.restart == told.restart]
@@ -34,20 +33,6 @@ def explain_progress(view: JobDetailView, now_s: float, *, ended: bool) -> Expla
     if last is not None and last.co_runners:
         sentences.append(_slowdown(view, last))
     return Explanation(tuple(sentences), numbers)
-
-
-def list_hints(view: JobDetailView) -> list[SlowdownHint]:
-    """Of its slowdown beside others; none where it tells its progress, which is better."""
-    return [] if view.progress else slowdown_hints(view.usage)
-
-
-def _hint(hint: SlowdownHint) -> str:
-    jobs, together = ", ".join(map(str, hint.co_runners)), output.format_duration(hint.together_s)
-    return (
-        f"Beside job {jobs} it is perhaps {hint.slowdown:.2f} times as slow as alone. That is only a hint, by which nothing "
-        f"is decided, as it tells no progress: its kernels ran {hint.together_ratio:.0%} of the time, for {together}, and "
-        f"{hint.alone_ratio:.0%} alone, for {output.format_duration(hint.alone_s)}."
-    )
 
 
 def _beside(view: JobDetailView, pace: JobPaceRow) -> dict[str, object]:
@@ -71,14 +56,16 @@ def _so_far(told: JobProgressRow, last: JobPaceRow | None, now_s: float, *, ende
     rate = "" if last is None else f", {last.iterations / last.clock_s:.3g} a second"
     saved = "not saved yet"
     if told.saved >= 0:
-        ago = "" if ended or told.saved_s is None else f" {output.format_duration(max(now_s - told.saved_s, 0.0))} ago"
+        ago = (
+            "" if ended or told.saved_s is None else f" {readable.format_duration(max(now_s - told.saved_s, 0.0))} ago"
+        )
         saved = f"last saved at iteration {told.saved:,.0f}{ago}"
     return f"It says that it has done {told.iterations:,.0f}{total} iterations{rate}; {saved}."
 
 
 def _slowdown(view: JobDetailView, pace: JobPaceRow) -> str:
     jobs = ", ".join(str(run.job_id) for run in runs_of_name(pace.co_runners))
-    beside = f"Beside job {jobs}, for {output.format_duration(pace.clock_s)}{'' if pace.mps else ' in turns'}"
+    beside = f"Beside job {jobs}, for {readable.format_duration(pace.clock_s)}{'' if pace.mps else ' in turns'}"
     ratio = _ratio(view, pace)
     if view.alone is None or ratio is None:
         return f"{beside}, an iteration takes {pace.iteration_s:.3g} s; how long it takes alone nobody knows."

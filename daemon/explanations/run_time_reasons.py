@@ -1,4 +1,4 @@
-"""A job's run time, for ``sodactl explain``: what is expected, from which source, how surely, and what is left of it."""
+"""A job's run time: what is expected, from which source, how surely, and what is left of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from slurm_soda.daemon import readable
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import JobRun
 from slurm_soda.policies.explanation.explanation import Explanation
-from slurm_soda.sodactl import output
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ def explain_run_time(expected: ExpectedRunTime | None, *, ended: bool) -> Explan
 def _ended_sentence(prediction: RunTimePrediction) -> str:
     if prediction.predicted_by == "limit" or not prediction.actual_s:
         return ""
-    first, ran = output.format_duration(prediction.run_s), output.format_duration(prediction.actual_s)
+    first, ran = readable.format_duration(prediction.run_s), readable.format_duration(prediction.actual_s)
     return f"It was expected to run {first} when it came, {_source_text(prediction)}; it ran {ran}."
 
 
 def _live_sentence(expected: ExpectedRunTime) -> str:
-    run, by = output.format_duration(expected.run_s), _source_text(expected.prediction)
+    run, by = readable.format_duration(expected.run_s), _source_text(expected.prediction)
     if expected.prediction.predicted_by == "limit":
         return f"Nobody knows how long it will run: at most {run}, {by}."
-    error = "" if expected.error_s is None else f", give or take {output.format_duration(expected.error_s)}"
-    left = f"; {output.format_duration(expected.left_s)} are left" if expected.attained_s else ""
+    error = "" if expected.error_s is None else f", give or take {readable.format_duration(expected.error_s)}"
+    left = f"; {readable.format_duration(expected.left_s)} are left" if expected.attained_s else ""
     return f"It is expected to run {run}{error}, {by}{left}."
 
 

@@ -1,4 +1,4 @@
-"""A job's CPU cores, for ``sodactl explain``: what it asked for, what it starts with, what was found."""
+"""A job's CPU cores: what it asked for, what it starts with, what was found."""
 
 from __future__ import annotations
 

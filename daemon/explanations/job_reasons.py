@@ -1,4 +1,4 @@
-"""Why a job is where it is, in sentences; from the store's rows and Slurm's own word, both as they are now."""
+"""Why a job is where it is, in sentences; from the store's rows and, where Slurm was asked, its own word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm_soda.daemon import readable
 from slurm_soda.daemon.api.views import JobDetailView
+from slurm_soda.daemon.explanations.cpu_fit_reasons import explain_cores
+from slurm_soda.daemon.explanations.progress_reasons import explain_progress
+from slurm_soda.daemon.explanations.run_time_reasons import expected_run_time, explain_run_time
+from slurm_soda.daemon.explanations.share_reasons import list_fault_reasons, list_share_reasons
+from slurm_soda.daemon.explanations.slurm_reasons import list_last_seen_reasons, list_slurm_reasons
+from slurm_soda.daemon.explanations.start_reasons import explain_expected_start
 from slurm_soda.daemon.preemption.state_machine import LEAVING_PHASES
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun, Preemption
 from slurm_soda.policies.errors import PolicyError
@@ -19,27 +26,6 @@ from slurm_soda.policies.snapshot import NEVER, UNLIMITED_S, JobState, JobView, 
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints import codec
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
-from slurm_soda.sodactl import output
-from slurm_soda.sodactl.explain.cpu_fit_reasons import explain_cores
-from slurm_soda.sodactl.explain.progress_reasons import explain_progress
-from slurm_soda.sodactl.explain.run_time_reasons import expected_run_time, explain_run_time
-from slurm_soda.sodactl.explain.share_reasons import list_fault_reasons, list_share_reasons
-from slurm_soda.sodactl.explain.start_reasons import explain_expected_start
-
-_SLURM_REASON_TEXTS: Mapping[str, str] = {
-    "JobHeldUser": "Its user holds it; `scontrol release {job}` lets it go.",
-    "JobHeldAdmin": "An admin holds it; only an admin can release it.",
-    "Dependency": "It waits for other jobs: {dependency}.",
-    "DependencyNeverSatisfied": "It waits for jobs that will never fulfil its dependency: {dependency}. Cancel it.",
-    "BeginTime": "Its begin time has not come.",
-    "PartitionDown": "Its partition is down.",
-    "PartitionInactive": "Its partition is inactive.",
-    "PartitionNodeLimit": "It asks for more nodes than its partition allows.",
-    "PartitionTimeLimit": "Its time limit is longer than its partition allows.",
-    "launch failed requeued held": "Slurm could not start it and holds it. `sodactl doctor` says more; then an admin runs "
-    "`scontrol release {job}`.",
-    "ReqNodeNotAvail": "Nodes that it needs are down, drained or reserved.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +35,10 @@ class JobFacts:
     view: JobDetailView
     record: SlurmJob | None
     now_s: float
+    asked_slurm: bool = True
+    """Slurm was asked just now; without that :attr:`record` is ``None`` and says nothing."""
+    hints: Sequence[str] = ()
+    """How much others seem to slow it down, in sentences, if it tells no progress."""
 
     @property
     def run_time(self) -> Explanation:
@@ -64,7 +54,8 @@ class JobFacts:
     @property
     def progress(self) -> Explanation:
         """Of what it tells itself."""
-        return explain_progress(self.view, self.now_s, ended=self.ended)
+        told = explain_progress(self.view, self.now_s, ended=self.ended)
+        return told if self.view.progress else Explanation(tuple(self.hints))
 
     @property
     def ended(self) -> bool:
@@ -91,7 +82,10 @@ def list_job_reasons(known: JobFacts) -> Iterator[str]:
     if state in ENDED_STATES:
         yield from _ended(known, state)
         return
-    yield from _slurm_reasons(record)
+    if known.asked_slurm:
+        yield from list_slurm_reasons(record)
+    elif job is not None:
+        yield from list_last_seen_reasons(job, view.runs)
     if job is None:
         yield "sodad has not seen it yet; it looks every few seconds while it runs."
         return
@@ -111,7 +105,7 @@ def _ended(known: JobFacts, state: str) -> Iterator[str]:
     job, record = known.view.job, known.record
     ends = (job.end_s if job is not None else None, record.end_s if record is not None else None)
     end_s = next((end_s for end_s in ends if end_s is not None and math.isfinite(end_s)), None)
-    yield f"It ended as {state} at {output.format_instant(end_s)}."
+    yield f"It ended as {state} at {readable.format_instant(end_s)}."
     if job is not None:
         times = f"ran {_times(len(known.view.runs))}" if known.view.runs else "never ran"
         gave = f", gave way {_times(job.preemptions)}" if job.preemptions else ""
@@ -143,20 +137,6 @@ def _ended_while_preempted(known: JobFacts, last: Preemption, state: str) -> Ite
     yield f"It ended after it was asked to save its state, and was not requeued. If it had not done its work: {again}."
 
 
-def _slurm_reasons(record: SlurmJob | None) -> Iterator[str]:
-    if record is None:
-        yield "Slurm does not list it now; what follows is what sodad last saw."
-        return
-    if record.state != "PENDING":
-        where = f" on {record.node_names}" if record.node_names else ""
-        yield f"Slurm: {record.state}{where} since {output.format_instant(record.start_s)}."
-        return
-    head = record.reason.split(",", 1)[0]
-    yield f"Slurm: PENDING, reason {record.reason or 'none'}, priority {record.priority}."
-    if text := _SLURM_REASON_TEXTS.get(head.replace("_", " ")):
-        yield text.format(job=record.job_id, dependency=record.dependency or "unknown")
-
-
 def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     note, mode = job.note, known.view.head.mode
     if mode == "observe":
@@ -165,6 +145,8 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     if not note:
         yield "The policy has not judged it yet; it will at the next cycle of sodad."
         return
+    if not_in_scope := note.get("not_in_scope"):
+        yield f"It is {not_in_scope}: sodad plans for it and changes nothing of it ([scope] of soda.toml)."
     if mode == "advise":
         yield "sodad only advises: what follows is what the policy wants, and Slurm is not told."
     explanation = explain_by_policy(known)
@@ -176,7 +158,10 @@ def _policy_reasons(job: Job, known: JobFacts) -> Iterator[str]:
     yield from _sharing_reasons(note, mode)
     before = known.view.waiting_before
     if before:
-        others, gpus = output.format_count(before, "waiting job"), output.format_count(known.view.gpus_before, "GPU")
+        others, gpus = (
+            readable.format_count(before, "waiting job"),
+            readable.format_count(known.view.gpus_before, "GPU"),
+        )
         yield f"Before it in line: {others}, for {gpus}."
 
 
@@ -273,7 +258,8 @@ def _or_never(value: float | None) -> float:
 def _preemption_reasons(preemptions: Sequence[Preemption]) -> Iterator[str]:
     for entry in preemptions:
         if entry.phase == "signalled":
-            yield f"It was asked to save its state and has until {output.format_instant(entry.deadline_s)}: {entry.reason}."
+            until = readable.format_instant(entry.deadline_s)
+            yield f"It was asked to save its state and has until {until}: {entry.reason}."
         elif entry.phase in ("intended", "requeued", "released"):
             jobs = ", ".join(map(str, entry.for_jobs)) or "others"
             yield f"It gives way to {jobs} ({entry.phase}): {entry.reason}."
@@ -290,13 +276,13 @@ def _vain_reasons(known: JobFacts) -> Iterator[str]:
             who = "It" if own else f"Job {entry.job_id}"
             yield (
                 f"{who} did not start on GPUs that others had left for it ({_times(entry.times)} in a row), so until"
-                f" {output.format_instant(entry.until_s)} no one is preempted for its owner's jobs with this request."
+                f" {readable.format_instant(entry.until_s)} no one is preempted for its owner's jobs with this request."
             )
     for made_way in known.view.preemptions[::-1]:
         if made_way.vain_for:
             jobs = "job" if len(made_way.vain_for) == 1 else "jobs"
             yield (
-                f"It gave way at {output.format_instant(made_way.created_s)} to {jobs}"
+                f"It gave way at {readable.format_instant(made_way.created_s)} to {jobs}"
                 f" {', '.join(map(str, made_way.vain_for))} in vain: no start followed."
             )
             break
@@ -305,7 +291,7 @@ def _vain_reasons(known: JobFacts) -> Iterator[str]:
 def _service_reasons(job: Job, runs: Sequence[JobRun], now_s: float) -> Iterator[str]:
     if runs:
         served = compute_attained_gpu_s(job, runs, now_s)
-        first = output.format_instant(job.first_start_s)
+        first = readable.format_instant(job.first_start_s)
         yield f"It ran {_times(len(runs))}, first at {first}; attained service {served:,.0f} GPU s."
     if job.inherited_s and job.promoted_s is None:
         inherited = job.gpus * job.inherited_s

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from slurm_soda.daemon import readable
 from slurm_soda.daemon.api.views import JobDetailView
 from slurm_soda.daemon.store.faulted_pairs import FaultOfJob
 from slurm_soda.daemon.store.tables.sharing import ManualShareRow, ShareRow
 from slurm_soda.slurm_ext.client import SlurmJob
-from slurm_soda.sodactl import output
 
 MOST_PAST = 3
 """Shares of the past that are told."""
@@ -37,7 +37,7 @@ def list_share_reasons(view: JobDetailView, record: SlurmJob | None, now_s: floa
 
 
 def _manual(wanted: ManualShareRow) -> Iterator[str]:
-    hosts, at = ", ".join(map(str, wanted.hosts)), output.format_instant(wanted.asked_s)
+    hosts, at = ", ".join(map(str, wanted.hosts)), readable.format_instant(wanted.asked_s)
     if wanted.kind == "share":
         what = f"{wanted.asked_by} wants it to share with job {hosts}, since {at}"
     else:
@@ -53,7 +53,7 @@ def _manual(wanted: ManualShareRow) -> Iterator[str]:
 def _unsaved(view: JobDetailView, record: SlurmJob, now_s: float) -> Iterator[str]:
     lost_s = unsaved_s(view, record, now_s)
     if lost_s is not None:
-        yield f"If its host ended now, it would do {output.format_duration(lost_s)} of its run again, as far as it tells."
+        yield f"If its host ended now, it would do {readable.format_duration(lost_s)} of its run again, as far as it tells."
 
 
 def unsaved_s(view: JobDetailView, record: SlurmJob, now_s: float) -> float | None:
@@ -70,13 +70,13 @@ def list_fault_reasons(job_id: int, faults: Sequence[FaultOfJob]) -> Iterator[st
     """The last faults under MPS that concerned a job itself, then the last one of its program."""
     own = [fault for fault in faults if fault.job_id == job_id]
     for fault in own[-MOST_PAST:][::-1]:
-        at = output.format_instant(fault.at_s)
+        at = readable.format_instant(fault.at_s)
         yield (
             f"At {at} a fatal fault under MPS on {fault.node} concerned it and job {fault.other}, and may have ended both: "
             "the two do not share again."
         )
     for fault in [fault for fault in faults if fault.job_id != job_id][-1:]:
-        at = output.format_instant(fault.at_s)
+        at = readable.format_instant(fault.at_s)
         yield (
             f"It does not share with jobs like {fault.other}: at {at} a fatal fault under MPS concerned that and job "
             f"{fault.job_id}, which is like this one. An admin can lift that (`sodactl quarantine`)."
@@ -89,14 +89,14 @@ def _place(share: ShareRow) -> str:
 
 
 def _present(share: ShareRow, record: SlurmJob | None) -> str:
-    since = output.format_instant(share.started_s or share.created_s)
+    since = readable.format_instant(share.started_s or share.created_s)
     if share.phase == "started" and record is not None and record.state == "PENDING":
         return f"It was a guest {_place(share)}, since {since}, and lost that place; it gets its own request back."
     if share.phase == "started":
         return f"It is a guest {_place(share)}, since {since}. When a host ends first, it starts again with its own request."
     if share.phase == "parting":
         return f"It leaves its place {_place(share)}, and gets its own request back: {share.why}."
-    until = output.format_instant(share.deadline_s)
+    until = readable.format_instant(share.deadline_s)
     return f"It waits to start as a guest {_place(share)}; from {until} on it waits with its own request again."
 
 
@@ -104,17 +104,17 @@ def _of_host(share: ShareRow) -> str:
     if share.phase != "started":
         return f"Job {share.guest} is not on its GPUs, but is on its way there or back ({share.phase})."
     gpus = ", ".join(map(str, share.gpus))
-    return f"Job {share.guest} is its guest on GPU {gpus}, since {output.format_instant(share.started_s)}."
+    return f"Job {share.guest} is its guest on GPU {gpus}, since {readable.format_instant(share.started_s)}."
 
 
 def _past_of_host(share: ShareRow) -> str:
-    gpus, ended = ", ".join(map(str, share.gpus)), output.format_instant(share.ended_s)
-    since = output.format_instant(share.started_s)
+    gpus, ended = ", ".join(map(str, share.gpus)), readable.format_instant(share.ended_s)
+    since = readable.format_instant(share.started_s)
     return f"Job {share.guest} was its guest on GPU {gpus}, from {since} to {ended}: {share.why}."
 
 
 def _past(share: ShareRow) -> str:
-    ended = output.format_instant(share.ended_s)
+    ended = readable.format_instant(share.ended_s)
     if share.started_s is None:
         return f"It was to be a guest {_place(share)}, until {ended}: {share.why}."
-    return f"It was a guest {_place(share)}, from {output.format_instant(share.started_s)} to {ended}: {share.why}."
+    return f"It was a guest {_place(share)}, from {readable.format_instant(share.started_s)} to {ended}: {share.why}."

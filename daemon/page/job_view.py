@@ -1,0 +1,128 @@
+"""One job: why it is where it is, what it used, and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.api.viewers import Viewer
+from slurm_soda.daemon.api.views import JobDetailView, ViewHeader, job_detail_view
+from slurm_soda.daemon.explanations.job_reasons import JobFacts, list_job_reasons
+from slurm_soda.daemon.job_reports.build import read_job_report
+from slurm_soda.daemon.job_reports.model import JobReport
+from slurm_soda.daemon.page.change_view import ShownChange, shown_change
+from slurm_soda.daemon.store.tables.scheduling import Job
+
+MAX_CHANGES_OF_JOB = 200
+"""The newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """One run, from a start to the end or the requeue."""
+
+    restart: int
+    start_s: float
+    end_s: float | None
+    node_names: str
+    gpus: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPreemption:
+    """One time that it gave way."""
+
+    phase: str
+    created_s: float
+    updated_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownShare:
+    """One time that it was on GPUs together with others."""
+
+    as_guest: bool
+    others: Sequence[int]
+    nodes: Sequence[str]
+    gpus: Sequence[int]
+    phase: str
+    reason: str
+    start_s: float | None
+    end_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownJob:
+    """All of it."""
+
+    job_id: int
+    user: str
+    account: str
+    partition: str
+    name: str
+    state: str
+    gpus: int
+    nodes: int
+    cpus: int
+    submit_s: float
+    end_s: float | None
+    hints: Mapping[str, str]
+    reasons: Sequence[str]
+    """Sentences, most important first; those of `sodactl explain` without what Slurm would have to be asked for."""
+    report: JobReport | None
+    """``None``: what others used is private from the viewer."""
+    runs: Sequence[ShownRun]
+    preemptions: Sequence[ShownPreemption]
+    shares: Sequence[ShownShare]
+    changes: Sequence[ShownChange]
+    """Oldest first."""
+
+
+def read_shown_job(session: Session, head: ViewHeader, viewer: Viewer, job_id: int, now_s: float) -> ShownJob | None:
+    """The newest job of this id; ``None`` if there is none, or none that this viewer may see."""
+    view = job_detail_view(session, head, job_id)
+    if view.job is None or not viewer.may_see(view.job):
+        return None
+    report = read_job_report(session, view.job, now_s) if viewer.may_see_use(view.job) else None
+    return _shown(view, view.job, report, now_s)
+
+
+def _shown(view: JobDetailView, job: Job, report: JobReport | None, now_s: float) -> ShownJob:
+    return ShownJob(
+        job_id=job.job_id,
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        name=job.name,
+        state=job.state,
+        gpus=job.gpus,
+        nodes=job.nodes,
+        cpus=job.cpus,
+        submit_s=job.submit_s,
+        end_s=job.end_s,
+        hints={key: str(value) for key, value in job.hints.items()},
+        reasons=list(list_job_reasons(JobFacts(view, None, now_s, asked_slurm=False))),
+        report=report,
+        runs=[ShownRun(run.restart, run.start_s, run.end_s, run.node_names, run.gpus, run.shared) for run in view.runs],
+        preemptions=[
+            ShownPreemption(entry.phase, entry.created_s, entry.updated_s, entry.reason) for entry in view.preemptions
+        ],
+        shares=[
+            ShownShare(
+                as_guest=share.guest == job.job_id,
+                others=share.hosts if share.guest == job.job_id else [share.guest],
+                nodes=share.nodes,
+                gpus=share.gpus,
+                phase=share.end or share.phase,
+                reason=share.why,
+                start_s=share.started_s,
+                end_s=share.ended_s,
+            )
+            for share in view.shares
+        ],
+        changes=[shown_change(action, job.user, job.name) for action in view.actions[-MAX_CHANGES_OF_JOB:]],
+    )

@@ -1,0 +1,1 @@
+"""Which jobs a site lets slurm-soda change, and what that leaves of a plan."""

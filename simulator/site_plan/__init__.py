@@ -1,0 +1,1 @@
+"""How a site may turn slurm-soda on in stages, by what the simulator expects of each on the site's own jobs."""
