@@ -128,8 +128,8 @@ def advise(site: Terminal) -> list[int]:
     submit(site, "bob", "--partition=gpu --gres=gpu:2 --time=60", "sleep 900")
     waiting = []
     for partition in ("gpu", "trial"):
-        for minutes in (300, 5):
-            options = f"--partition={partition} --gres=gpu:4 --time={minutes}"
+        for gpus, minutes in ((4, 300), (1, 5)):
+            options = f"--partition={partition} --gres=gpu:{gpus} --time={minutes}"
             waiting.append(submit(site, "carol", options, f"sleep {minutes}"))
     time.sleep(15)
     site.type("sodactl jobs")

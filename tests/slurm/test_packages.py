@@ -47,7 +47,6 @@ def ours(box: Box) -> set[str]:
     return set(box.said(OURS).splitlines())
 
 
-@pytest.mark.thorough
 def test_a_node_is_installed_removed_and_purged(lab: PackageLab, node_archives: Archives) -> None:
     assert {role_of(name) for name in node_archives if name.endswith(".deb")} == set(AGENT_ROLES)
     with lab.box("slurm") as box:
@@ -82,7 +81,6 @@ printf 'ClusterName=c\\nSlurmctldHost=localhost\\nProlog=/opt/slurm-soda/libexec
 """
 
 
-@pytest.mark.thorough
 def test_what_slurm_still_names_is_not_removed(lab: PackageLab, node_archives: Archives) -> None:
     with lab.box("slurm") as box:
         box.install(node_archives)
@@ -98,7 +96,6 @@ def test_what_slurm_still_names_is_not_removed(lab: PackageLab, node_archives: A
         assert "--soda-checkpoint" not in box.said("sbatch --help")
 
 
-@pytest.mark.thorough
 def test_a_dpkg_that_is_killed_costs_no_job_and_is_mended(lab: PackageLab, node_archives: Archives) -> None:
     with lab.box("slurm") as box:
         box.install(node_archives)
