@@ -74,11 +74,16 @@ class Terminal:
         self.findings.append(FaultFinding(what, str(found), holds))
 
     def markdown(self) -> Iterator[str]:
-        """The whole, part by part, each with its time."""
-        parts = list(dict.fromkeys(one.part for one in self.typed))
-        for part in parts:
-            typed = [one for one in self.typed if one.part == part]
-            yield f"\n## {part}: {sum(one.took_s for one in typed):.0f} s"
+        """Times by part, then all that was typed."""
+        parts: dict[str, list[TypedCommand]] = {}
+        for one in self.typed:
+            parts.setdefault(one.part, []).append(one)
+        yield "| step | commands | time |"
+        yield "|---|---|---|"
+        for part, typed in parts.items():
+            yield f"| {part} | {len(typed)} | {sum(one.took_s for one in typed):.0f} s |"
+        for part, typed in parts.items():
+            yield f"\n## {part}"
             yield "```"
             for one in typed:
                 yield from one.lines()
