@@ -19,7 +19,7 @@ from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, PYTHON, DaemonSit
 from tests.slurm.test_packages import FUTURE
 from tests.slurm.test_sharing import TRAINS, know_the_kind, share_of
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 JOB_S = 420
 CONTROLLER = ("common", "login", "controller", "spank")
