@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,8 +10,11 @@ from dataclasses import dataclass, field
 from benchmarks.faults import FaultFinding
 from slurm_soda.containers.cluster import ContainerCluster
 
+_ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "COLUMNS": "150"}
 _SHOWN_LINES = 24
 _SHOWN_CHARS = 150
+_PROGRESS = re.compile(r"^\(Reading database|^(?:Selecting previously|Preparing to unpack) ")
+"""What dpkg says of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class TypedCommand:
         note = f"{self.took_s:.1f} s" + (f", status {self.status}" if self.status else "")
         yield f"{self.user}@{self.host}$ {first}    # {note}"
         yield from (f"> {line}" for line in more)
-        said = self.said.splitlines()
+        said = [line for line in self.said.splitlines() if not _PROGRESS.search(line)]
         yield from (line.rstrip()[:_SHOWN_CHARS] for line in said[:_SHOWN_LINES])
         if len(said) > _SHOWN_LINES:
             yield f"… {len(said) - _SHOWN_LINES} lines more"
@@ -54,7 +58,7 @@ class Terminal:
         """
         began_s = time.monotonic()
         argv = ("bash", "-c", f"exec 2>&1\n{command}")
-        done = self.cluster.exec(user, argv, node=host, timeout_s=900)
+        done = self.cluster.exec(user, argv, node=host, timeout_s=900, environment=_ENVIRONMENT)
         took_s = time.monotonic() - began_s
         self.typed.append(TypedCommand(self.part, host, user, command, took_s, done.status, done.stdout))
         if done.status not in statuses:
@@ -70,11 +74,16 @@ class Terminal:
         self.findings.append(FaultFinding(what, str(found), holds))
 
     def markdown(self) -> Iterator[str]:
-        """The whole, part by part, each with its time."""
-        parts = list(dict.fromkeys(one.part for one in self.typed))
-        for part in parts:
-            typed = [one for one in self.typed if one.part == part]
-            yield f"\n## {part}: {sum(one.took_s for one in typed):.0f} s"
+        """Times by part, then all that was typed."""
+        parts: dict[str, list[TypedCommand]] = {}
+        for one in self.typed:
+            parts.setdefault(one.part, []).append(one)
+        yield "| step | commands | time |"
+        yield "|---|---|---|"
+        for part, typed in parts.items():
+            yield f"| {part} | {len(typed)} | {sum(one.took_s for one in typed):.0f} s |"
+        for part, typed in parts.items():
+            yield f"\n## {part}"
             yield "```"
             for one in typed:
                 yield from one.lines()

@@ -19,6 +19,7 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.pools import pool_plan
+from slurm_soda.daemon.scope.jobs_in_scope import scope_of
 from slurm_soda.policies.pools.layout.partitions import describe_node_class
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.slurm_ext.errors import SodaError
@@ -68,7 +69,9 @@ class ShareSchedule:
             self._tried_s = at.steady_s
             unfinished = record.phase == "applying" or self._held_back
             self._held_back = False
-            return self._derive(settings, record, at.now_s, unfinished=unfinished)
+            # Else it would move waiting jobs that are not in scope.
+            may = unfinished or scope_of(settings.scope).has_all_of(record.bases)
+            return may and self._derive(settings, record, at.now_s, unfinished=unfinished)
         except SupersededError:
             raise
         except Exception as error:  # noqa: BLE001 - a daemon outlives its mistakes, and jobs do not depend on this one

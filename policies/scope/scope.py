@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -44,6 +44,10 @@ class Scope:
     def whole(self) -> bool:
         """Every job is in scope."""
         return not (self.partitions or self.accounts or self.qos or self.users)
+
+    def has_all_of(self, partitions: Iterable[str]) -> bool:
+        """Every job of these partitions is in scope, whoever's it is."""
+        return self.whole or (set(partitions) <= self.partitions and not (self.accounts or self.qos or self.users))
 
     def leaves_out(
         self, partition: str, account: str, qos: str, user: str, base_of: Callable[[str], str] = _same

@@ -18,6 +18,8 @@ LUA_PARTS = ("soda_hints.lua", "soda_routes.lua", "soda_guests.lua")
 """What soda.lua loads from its own folder."""
 _UNPROTECTED = re.compile(r"^(?!.*\b(?:pcall|with_soda)\b).*\bsoda\.(?:submit|modify)\s*\(", re.M)
 """A call of ours outside pcall: from Slurm 26.05 on an error in it costs the submission."""
+_MOST_INCLUDED = 3
+"""How deep files of a plugin stack are followed that include others."""
 _INCLUDED = re.compile(r"""["'](/[^"']*/)soda\.lua["']""")
 _SETTING = re.compile(r"^[ \t]*(JobSubmitPlugins|SlurmctldHost)[ \t]*=[ \t]*(\S+)", re.I | re.M)
 _SHOWN_KEYS = {"jobsubmitplugins": "JobSubmitPlugins", "slurmctldhost": "SlurmctldHost"}
@@ -49,13 +51,16 @@ def check_plugin_stack(config: SlurmConfig) -> CheckResult:
     named = list_config_values(config, "PlugStackConfig")
     path = Path(named[0]) if named else _slurm_conf(config).with_name("plugstack.conf")
     try:
-        lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
+        lines = _plugin_stack(path)
     except OSError as error:
         return CheckResult("plugstack.conf", "skip", f"{path}: {error.strerror}", "look on a machine that has it")
     ours = [words for words in lines if len(words) > 1 and words[1].endswith(SPANK_PLUGIN)]
     if not ours:
         return CheckResult(
-            "plugstack.conf", "warn", f"{path} does not name {SPANK_PLUGIN}", "fine if an included file does"
+            "plugstack.conf",
+            "warn",
+            f"{path} and what it includes do not name {SPANK_PLUGIN}",
+            f"put `optional {INSTALL_DIR}/lib/{SPANK_PLUGIN}` into it",
         )
     if ours[0][0] != "optional":
         remedy = "say `optional`: a plugin of another release would stop slurmd and sbatch"
@@ -65,6 +70,21 @@ def check_plugin_stack(config: SlurmConfig) -> CheckResult:
             "plugstack.conf", "fail", f"{ours[0][1]} does not exist", "install slurm-soda's plugin on every node"
         )
     return CheckResult("plugstack.conf", "ok", f"optional {ours[0][1]}")
+
+
+def _plugin_stack(path: Path, depth: int = _MOST_INCLUDED) -> list[list[str]]:
+    """Words of the lines of a plugstack.conf and of the files that it includes.
+
+    Raises:
+        OSError: it cannot be read; an included file that cannot has no lines.
+    """
+    lines = [line.split() for line in path.read_text("utf-8", "surrogateescape").splitlines()]
+    for words in [words for words in lines if words[:1] == ["include"] and len(words) > 1 and depth]:
+        pattern = path.parent / words[1]
+        for included in sorted(pattern.parent.glob(pattern.name)):
+            with suppress(OSError):
+                lines += _plugin_stack(included, depth - 1)
+    return lines
 
 
 def check_job_submit(config: SlurmConfig, host: str) -> CheckResult:

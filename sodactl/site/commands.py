@@ -71,7 +71,7 @@ def site_group() -> None:
     type=click.FloatRange(min=0.0),
     help="What a start after a preemption costs a job, as in whatif.",
 )
-@click.option("--jobs", default=1000, show_default=True, type=click.IntRange(min=1), help="Simulate the latest N jobs.")
+@click.option("--jobs", default=500, show_default=True, type=click.IntRange(min=1), help="Simulate the latest N jobs.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one per CPU; 1 for little work]")
 @on_site
 def plan(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.config import ScopeSettings, Settings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
@@ -155,6 +155,18 @@ def test_otherwise_nothing_changes(site: Site, case: str) -> None:
     else:
         assert site.scontrol.partitions["gpu_cpu"] == before
         assert site.cpu_cores == 8
+
+
+def test_shares_of_partitions_that_are_not_in_scope_as_a_whole_stay(site: Site) -> None:
+    site.clock.at_s += DAY_S + 1
+    for left_out in ({"partitions": ["other"]}, {"partitions": ["gpu"], "users": ["a"]}):
+        scoped = site.settings.model_copy(update={"scope": ScopeSettings.model_validate(left_out)})
+        assert not site.schedule.step(scoped, enforces=True)
+        site.clock.at_s += DAY_S + 1
+    assert site.cpu_cores == 8
+    scoped = site.settings.model_copy(update={"scope": ScopeSettings(partitions=["gpu"])})
+    assert site.schedule.step(scoped, enforces=True)
+    assert site.cpu_cores == 11
 
 
 def test_what_goes_is_deleted_once_its_last_job_has_ended(site: Site) -> None:

@@ -19,7 +19,7 @@ from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, PYTHON, DaemonSit
 from tests.slurm.test_packages import FUTURE
 from tests.slurm.test_sharing import TRAINS, know_the_kind, share_of
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 JOB_S = 420
 CONTROLLER = ("common", "login", "controller", "spank")
@@ -97,15 +97,14 @@ class UpgradeSite(DaemonSite):
         self.wait_running([preempted])
         time.sleep(PAST_THRESHOLD_S)
         plain = self.train("carol", 2, JOB_S, consents=False)
-        host = self.train(
-            "alice", 2, 3600, consents=False, asks=("--soda-iterations=7200", "--soda-share=yes", *TRAINS)
-        )
+        shares = ("--soda-share=yes", *TRAINS)
+        host = self.train("alice", 2, 7200, consents=False, asks=("--time=240", "--soda-iterations=14400", *shares))
         self.wait_running([plain, host])
         self.wait(lambda: self.shown(preempted, "Restarts") == "1", "a job was preempted")
         waits = self.train("bob", 4, 1, consents=False)
         self.cluster.exec("root", ("sodactl", "policy", "sjf-bsbf")).check()
         know_the_kind(self)
-        guest = self.train("alice", 2, 3600, asks=("--soda-iterations=7200", "--soda-share=yes", *TRAINS))
+        guest = self.train("alice", 2, 900, asks=("--soda-iterations=1800", *shares))
         self.wait_running([guest])
         self.wait(lambda: share_of(self, guest) == [("started", "")], "the store knows that a guest started")
         self.running, self.waiting = [plain, host, guest], [preempted, waits]

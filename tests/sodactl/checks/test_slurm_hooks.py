@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).parents[3]
     [
         ("required /x/soda_spank.so", "fail", "would stop slurmd and sbatch"),
         ("optional /nonexistent/soda_spank.so", "fail", "install slurm-soda's plugin"),
-        ("include plugstack.conf.d/*", "warn", "fine if an included file does"),
+        ("include plugstack.conf.d/*", "warn", "put `optional /opt/slurm-soda/lib/soda_spank.so` into it"),
         (None, "skip", "look on a machine"),
     ],
 )
@@ -37,6 +37,23 @@ def test_the_plugin_stack(
     found, _, remedy = finding(soda("doctor", "--json", status=None), "plugstack.conf")
     assert found == state
     assert said in remedy
+
+
+@pytest.mark.parametrize(
+    ("pattern", "state"), [("{}/plugstack.conf.d/*", "fail"), ("plugstack.conf.d/*.conf", "fail"), ("*", "warn")]
+)
+def test_included_files_are_of_the_plugin_stack(
+    soda: Bench, recorded: RecordedSlurm, tmp_path: Path, pattern: str, state: str
+) -> None:
+    """By a link too, as packages have it; a file that includes itself ends nothing."""
+    folder = tmp_path / "plugstack.conf.d"
+    folder.mkdir()
+    (tmp_path / "drop-in").write_text("required /x/soda_spank.so\n")
+    (folder / "soda.conf").symlink_to(tmp_path / "drop-in" if state == "fail" else "/nonexistent")
+    (tmp_path / "plugstack.conf").write_text(f"include {pattern.format(tmp_path)}\n")
+    if state == "warn":
+        (tmp_path / "drop-in").unlink()
+    assert finding(soda("doctor", "--json", status=None), "plugstack.conf")[0] == state
 
 
 def test_the_plugin_stack_of_a_site_that_names_none(soda: Bench, recorded: RecordedSlurm, tmp_path: Path) -> None:
