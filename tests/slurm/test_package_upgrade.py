@@ -93,7 +93,7 @@ class UpgradeSite(DaemonSite):
 
     def load(self) -> None:
         """A job that was preempted and waits, one that runs, a host with its guest, and one that waits."""
-        preempted = self.train("bob", 4, 60)
+        preempted = self.train("bob", 4, 30)
         self.wait_running([preempted])
         time.sleep(PAST_THRESHOLD_S)
         argv = (
