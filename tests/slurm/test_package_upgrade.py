@@ -93,10 +93,18 @@ class UpgradeSite(DaemonSite):
 
     def load(self) -> None:
         """A job that was preempted and waits, one that runs, a host with its guest, and one that waits."""
-        preempted = self.train("bob", 4, 60)
+        preempted = self.train("bob", 4, 30)
         self.wait_running([preempted])
         time.sleep(PAST_THRESHOLD_S)
-        plain = self.train("carol", 2, JOB_S, consents=False)
+        argv = (
+            "sbatch",
+            "--parsable",
+            "--output=/dev/null",
+            "--gres=gpu:2",
+            "--cpus-per-task=1",
+            f"--wrap=sleep {JOB_S}",
+        )
+        plain = int(self.cluster.exec("carol", argv).check().stdout)
         shares = ("--soda-share=yes", *TRAINS)
         host = self.train("alice", 2, 7200, consents=False, asks=("--time=240", "--soda-iterations=14400", *shares))
         self.wait_running([plain, host])
