@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Mapping[str, LazyCommand]] = {
         ),
         "page": LazyCommand(
             f"{_HERE}.live.page:page",
-            "A link to the page that shows the queue, jobs, GPUs and changes in a browser.",
+            "A link to the queue, jobs, GPUs and changes in a browser.",
         ),
         "fit": LazyCommand(f"{_HERE}.live.cpu_fit:fit", "How many CPU cores GPU jobs asked for, got and needed."),
         "profiles": LazyCommand(

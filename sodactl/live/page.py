@@ -34,7 +34,7 @@ class PageLink:
 @click.command()
 @on_site
 def page(site: SiteAccess, *, as_json: bool) -> None:
-    """A link to the page that shows the queue, jobs, GPUs and changes in a browser.
+    """A link to the queue, jobs, GPUs and changes in a browser.
 
     The link is for you alone: whoever opens it sees what you may see. It is good once and for a minute; the browser that
     opened it stays in for some hours (page.session_hours). The page changes nothing.

@@ -39,7 +39,9 @@ _PATH = click.Path(path_type=Path)
 
 @click.group(name="site")
 def site_group() -> None:
-    """Turn slurm-soda on in stages: observe, advise, enforce on a part, enforce on all.
+    """Turn slurm-soda on in stages.
+
+    First it observes, then advises, then enforces on a part of the site, then on all of it.
 
     \b
     Examples:
