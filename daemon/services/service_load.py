@@ -28,10 +28,10 @@ _SLOPE_DEVIATIONS = 5.0
 """It must be steeper than so many standard deviations of what chance makes of a load that does not rise: with a line drawn
 anew every second, that happens once in weeks.
 """
-_STEADY_RATIO = 2.0
-"""A rise is steady if the loads scatter around a straight line by no more than so many times the variance of chance."""
-_LEAST_REPORTS = 8
-"""Of the last minute, for a line through them to say something."""
+_PIECES = 6
+"""A rise is steady if the means of so many parts of the minute are near a straight line:"""
+_STEADY_RATIO = 5.0
+"""their variance around it is at most so many times that of chance, as it is in all but one of a thousand straight rises."""
 
 
 @dataclass(slots=True)
@@ -70,16 +70,19 @@ class RecentLoad:
         """The load in :data:`_AHEAD_S` if it goes on as in the last minute (least squares); 0 if that was no steady rise."""
         count, now_s = len(self._reports), self._reports[-1][0]
         span_s = now_s - self._reports[0][0]
-        if span_s < MINUTE_S / 2 or count < _LEAST_REPORTS:
+        if span_s < MINUTE_S / 2 or count < 2 * _PIECES:
             return 0.0
         mean_s = sum(at_s - now_s for at_s, _ in self._reports) / count
         mean_qps = sum(load_qps for _, load_qps in self._reports) / count
         away = [(at_s - now_s - mean_s, load_qps - mean_qps) for at_s, load_qps in self._reports]
         squares = sum(at_s * at_s for at_s, _ in away)
         slope = sum(at_s * load_qps for at_s, load_qps in away) / squares
-        chance = max(mean_qps, 1.0) * (count - 1) / span_s  # variance of the load over the time between two reports
-        scatter = sum((load_qps - slope * at_s) ** 2 for at_s, load_qps in away) / (count - 2)
-        if slope <= _SLOPE_DEVIATIONS * math.sqrt(chance / squares) or scatter > _STEADY_RATIO * chance:
+        per_s = max(mean_qps, 1.0)  # variance that chance makes of the mean of one second
+        if slope <= _SLOPE_DEVIATIONS * math.sqrt(per_s * (count - 1) / span_s / squares):
+            return 0.0
+        pieces = [away[count * at // _PIECES : count * (at + 1) // _PIECES] for at in range(_PIECES)]
+        off = [sum(load_qps - slope * at_s for at_s, load_qps in piece) / len(piece) for piece in pieces]
+        if sum(one * one for one in off) / (_PIECES - 2) > _STEADY_RATIO * per_s * _PIECES / span_s:
             return 0.0
         return mean_qps + slope * (_AHEAD_S - mean_s)
 
