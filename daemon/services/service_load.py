@@ -54,7 +54,7 @@ class RecentLoad:
         mean = self._mean(over_s)
         found = max(mean, self._steady_rise())
         for span_s, part in _RISES:
-            late = self._mean(span_s)
+            late = self._mean(min(span_s, over_s))
             counted_s = max(span_s, 1.0)
             chance = _RISE_DEVIATIONS * math.sqrt(max(mean * counted_s, 1.0)) / counted_s
             if late - mean > max(part * mean, chance):

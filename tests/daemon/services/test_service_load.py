@@ -74,6 +74,13 @@ def test_a_load_that_fell_counts_until_the_minute_is_over() -> None:
     assert counted[179] == 10.0
 
 
+def test_without_a_cool_down_the_newest_report_counts_alone_when_the_load_falls() -> None:
+    recent = RecentLoad()
+    for second in range(60):
+        recent.add(100.0, float(second), 0.0)
+    assert recent.add(5.0, 60.0, 0.0) == 5.0
+
+
 def test_reports_before_a_pause_do_not_count() -> None:
     recent = RecentLoad()
     for second in range(60):
