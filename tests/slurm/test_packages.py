@@ -10,7 +10,7 @@ import pytest
 from benchmarks.package_lab import APT, TOP, Archives, Box, PackageLab, clean, make_lab, role_of
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # packages are built first: minutes
 
 AGENT_ROLES = ("common", "agent", "spank")
 MOST_NODE_BYTES = 40_000_000
@@ -114,7 +114,6 @@ def test_a_dpkg_that_is_killed_costs_no_job_and_is_mended(lab: PackageLab, node_
         assert box.said("find /opt/slurm-soda -name '*.dpkg-*'") == ""
 
 
-@pytest.mark.thorough
 def test_all_roles(lab: PackageLab, archives: Archives) -> None:
     expected = {"common", "agent", "login", "simulator", "controller", "spank"}
     assert {role_of(name) for name in archives if name.endswith(".deb")} == expected
@@ -145,14 +144,12 @@ def test_all_roles(lab: PackageLab, archives: Archives) -> None:
         assert box.run("ls -d /var/lib/slurm-soda*").stdout == ""
 
 
-@pytest.mark.thorough
 def test_the_same_sources_make_the_same_bytes(lab: PackageLab, archives: Archives) -> None:
     again = lab.build()
     assert archives.keys() == again.keys()
     assert [name for name in archives if archives[name] != again[name]] == []
 
 
-@pytest.mark.thorough
 def test_packages_take_the_place_of_make_install(lab: PackageLab, archives: Archives) -> None:
     with lab.box("product") as box:
         box.install(archives)
@@ -208,7 +205,6 @@ def newer(lab: PackageLab) -> Archives:
     return lab.build("ONLY='common login controller' REVISION=2", changes)
 
 
-@pytest.mark.thorough
 def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: Archives) -> None:
     roles = ("common", "login", "controller")
     with lab.box("slurm") as box:
@@ -242,7 +238,6 @@ def test_the_store_goes_to_a_newer_version_and_back(lab: PackageLab, archives: A
         assert box.run("ls -d /var/lib/slurm-soda").status != 0
 
 
-@pytest.mark.thorough
 def test_sodad_runs_as_slurm_user_of_another_name(lab: PackageLab, archives: Archives) -> None:
     with lab.box("slurm") as box:
         box.said("useradd --system --user-group hpc && echo SlurmUser=hpc >/etc/slurm/slurm.conf")
