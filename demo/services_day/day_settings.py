@@ -19,6 +19,8 @@ MODEL, WIDTH = "transformer", 512
 """The example server's encoder, wide enough that few queries a second are much for one core."""
 GPU_SPEEDUP = 8.0
 """The emulated GPU answers so many times as fast as one core."""
+GPU_NICE = 10
+"""An instance on the emulated GPU needs little CPU time, but at its start."""
 TARGET_MS, WINDOW_MS = 1000.0, 50.0
 """Long, for everything shares one machine, whose cores may be few and slow."""
 MOST_BATCH = {"cpu": 2, "gpu": 8}
@@ -84,9 +86,11 @@ def rates_of(cpu_qps: float) -> DayRates:
 
 def service_file(*, cores: bool = True) -> str:
     """The service as its owner describes it: one instance, on a GPU, or with ``cores`` also on one core."""
+    # All nodes share one machine's cores: what starts for an emulated GPU, on a node of its own elsewhere, yields to them.
     command = (
-        f"exec {SERVING_PYTHON} {FOLDER}/serving/serve.py --model {MODEL} --width {WIDTH} --port {{port}}"
-        f" --device {{device}} --batch {{batch}} --window-ms {{window_ms}} --cores {{cores}} --gpu-speedup {GPU_SPEEDUP:g}"
+        f"exec nice -n $([ {{device}} = gpu ] && echo {GPU_NICE} || echo 0) {SERVING_PYTHON} {FOLDER}/serving/serve.py"
+        f" --model {MODEL} --width {WIDTH} --port {{port}} --device {{device}} --batch {{batch}}"
+        f" --window-ms {{window_ms}} --cores {{cores}} --gpu-speedup {GPU_SPEEDUP:g}"
     )
     return f"""\
 name = "{SERVICE}"
