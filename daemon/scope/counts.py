@@ -40,9 +40,10 @@ def count_scope(
     plan withholds: by what would be done, how many actions, and how many jobs out of scope it would start before others.
     """
     counts: Counter[tuple[bool, bool]] = Counter()
-    for job_id, job in jobs.items():
-        if job.state not in ENDED_STATES:
-            counts[job_id in left_out, job.state == "PENDING"] += 1
+    live = {job_id: job.state == "PENDING" for job_id, job in jobs.items() if job.state not in ENDED_STATES}
+    for job_id, waits in live.items():
+        counts[job_id in left_out, waits] += 1
+    reasons = Counter(why.name.lower() for job_id, why in left_out.items() if job_id in live)
     document: dict[str, Any] = {
         "lists": {
             "partitions": sorted(scope.partitions),
@@ -52,7 +53,7 @@ def count_scope(
         },
         "in_scope": {"waiting": counts[False, True], "running": counts[False, False]},
         "not_in_scope": {"waiting": counts[True, True], "running": counts[True, False]},
-        "left_out_by": dict(sorted(Counter(why.name.lower() for why in left_out.values()).items())),
+        "left_out_by": dict(sorted(reasons.items())),
     }
     if plan is not None:
         would = Counter(_WORDS[type(action)] for action in plan.withheld)

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.scope.counts import count_scope
 from slurm_soda.daemon.store.tables.scheduling import Action
+from slurm_soda.policies.scope.scope import LeftOut, Scope
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon, settings
+from tests.daemon.records import record
 
 ONLY_ALICE = {"users": ["alice"]}
 
@@ -159,3 +162,10 @@ def test_agents_are_told_of_jobs_out_of_scope_on_their_nodes(slurm: FakeSlurm, d
     sodad.cycles.reload(settings())
     sodad.run()
     assert sodad.cycles._context.guests.left_out == {}
+
+
+def test_ended_jobs_that_slurm_still_lists_do_not_count() -> None:
+    jobs = {job_id: record(job_id, state=state) for job_id, state in enumerate(("PENDING", "RUNNING", "COMPLETED"), 1)}
+    counts = count_scope(Scope(users=frozenset({"nobody"})), dict.fromkeys(jobs, LeftOut.USER), jobs, None)
+    assert counts["left_out_by"] == {"user": 2}
+    assert counts["not_in_scope"] == {"waiting": 1, "running": 1}
