@@ -29,6 +29,18 @@ def mix(site: DaemonSite, seconds: float) -> list[int]:
     return jobs
 
 
+def begun_life(site: DaemonSite) -> int:
+    """The epoch of a sodad that is back, once it has begun one."""
+    found = [0]
+
+    def begun() -> bool:
+        found.append(site.daemon_epoch())
+        return found[-1] > 0
+
+    site.wait(begun, "sodad is back and has begun its life")
+    return found[-1]
+
+
 @pytest.mark.parametrize(
     ("kills", "starting"), [(3, {1}), pytest.param(10, {4, 7}, marks=pytest.mark.thorough)], ids=("3", "10")
 )
@@ -42,14 +54,12 @@ def test_sodad_killed_at_random_moments(site: DaemonSite, kills: int, starting: 
             site.wait(lambda: site.cluster.alive("sodad"), "sodad is back")
             time.sleep(moments.uniform(0.0, 0.5))
         else:
-            site.wait(lambda: site.daemon_epoch() > 0, "sodad is back and has begun its life")
-            lives.append(site.daemon_epoch())
+            lives.append(begun_life(site))
             time.sleep(moments.uniform(0.0, 3.5))
         if kill % 2:
             jobs.append(site.train("carol", moments.choice([2, 4]), 4))
         site.cluster.kill("sodad")
-    site.wait(lambda: site.daemon_epoch() > 0, "sodad is back and has begun its life")
-    lives.append(site.daemon_epoch())
+    lives.append(begun_life(site))
     site.wait_completed(jobs)
     assert site.check_trail(jobs) > 0, "the kills fell on a run with preemptions"
     epochs = site.store("select pid, ended_s from epoch where pid > 0 order by id")
