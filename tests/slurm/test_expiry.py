@@ -131,7 +131,7 @@ def test_lifts_end_where_the_package_is_gone(site: DaemonSite) -> None:
         site.cluster.exec("root", ("mv", f"{current}.away", current)).check()
 
 
-SAVES_SLOWLY = "#!/bin/bash\ntrap 'trap \"\" USR1; sleep 15; exit 75' USR1\nwhile :; do sleep 0.2; done\n"
+SAVES_SLOWLY = "#!/bin/bash\ntrap 'trap \"\" USR1; sleep 30; exit 75' USR1\nwhile :; do sleep 0.2; done\n"
 
 
 def test_uninstalling_in_the_middle_of_a_checkpoint_loses_no_job(cluster: ContainerCluster) -> None:
