@@ -23,6 +23,11 @@ class NodeSample:
     unix_s: float = field(kw_only=True)
     """The time of day, for what is reported to others; it may jump, forward and back."""
 
+    @property
+    def has_left_out(self) -> bool:
+        """A job here is not in scope: for such a job nobody else is held back either."""
+        return any(run.left_out for run in self.runs)
+
 
 class ResourceController(Protocol):
     """Keeps one resource of the node; limits that it sets end with the job, also when the agent died in between.

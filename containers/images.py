@@ -11,7 +11,7 @@ import io
 import os
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,12 +91,17 @@ def ensure_images(
         layers = [ImageLayer("product", packages, sources(top))]
         if systemd:
             layers.append(ImageLayer("systemd", layers[0].tag, {name: _read(IMAGE / name) for name in _SYSTEMD_FILES}))
-        for layer in layers:
-            if not has_image(client, layer.tag):
-                _build(client, say, layer, {})
-                for name, kept in _IMAGES_KEPT.items():
-                    _remove_old_images(client, name, kept)
-        return layers[-1].tag
+        return _build_missing(client, say, layers)
+
+
+def _build_missing(client: docker.DockerClient, say: ReportProgress, layers: Sequence[ImageLayer]) -> str:
+    """Tag of the last of some layers, each on the one before; older images go once one was built."""
+    for layer in layers:
+        if not has_image(client, layer.tag):
+            _build(client, say, layer, {})
+            for name, kept in _IMAGES_KEPT.items():
+                _remove_old_images(client, name, kept)
+    return layers[-1].tag
 
 
 def ensure_bare_image(
@@ -112,12 +117,7 @@ def ensure_bare_image(
         slurm = slurm_layer(release, base or ensure_base(client, say, release))
         emulation = {path: file for path, file in sources(top).items() if path.startswith("source/emulation/")}
         scripts = {name: _read(IMAGE / name) for name in (*_SYSTEMD_FILES, *_START_SCRIPTS)}
-        bare = ImageLayer("bare", slurm.tag, {**scripts, **emulation})
-        for layer in (slurm, bare):
-            if not has_image(client, layer.tag):
-                _build(client, say, layer, {})
-        _remove_old_images(client, bare.name, _IMAGES_KEPT[bare.name])
-        return bare.tag
+        return _build_missing(client, say, (slurm, ImageLayer("bare", slurm.tag, {**scripts, **emulation})))
 
 
 def ensure_dependencies_image(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
@@ -242,18 +242,21 @@ class ApiSettings(_Section):
         return self.report_host or self.host, self.port if self.report_port is None else self.report_port
 
 
-class MetricsSettings(_Section):
-    """``[metrics]``: figures for Prometheus, at an address of their own, where nobody has to say who he is."""
+class _OwnAddressSettings(_Section):
+    """What sodad serves beside its API, at an address of its own."""
+
+    example_port: ClassVar[int]
 
     listen: str = ""
     """``HOST:PORT``; empty: nowhere."""
-    nodes: bool = True
-    """Also figures of each node and GPU, at ``/metrics/nodes``."""
 
     @field_validator("listen")
     @classmethod
     def _is_address(cls, listen: str) -> str:
-        return _checked_address(listen, 6831)
+        if listen and _split_address(listen) is None:
+            at = cls.example_port
+            raise ValueError(f'an address and a port, such as "127.0.0.1:{at}" or "[::1]:{at}"; "" for none')
+        return listen
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -261,31 +264,24 @@ class MetricsSettings(_Section):
         return _split_address(self.listen)
 
 
-class PageSettings(_Section):
+class MetricsSettings(_OwnAddressSettings):
+    """``[metrics]``: figures for Prometheus, at an address of their own, where nobody has to say who he is."""
+
+    example_port: ClassVar[int] = 6831
+
+    nodes: bool = True
+    """Also figures of each node and GPU, at ``/metrics/nodes``."""
+
+
+class PageSettings(_OwnAddressSettings):
     """``[page]``: a web page for users, at an address of its own, for those who have a link of ``sodactl page``."""
 
-    listen: str = ""
-    """``HOST:PORT``; empty: nowhere."""
+    example_port: ClassVar[int] = 6832
+
     url: str = Field(default="", pattern=r"^(https?://[A-Za-z0-9._~:/\[\]%-]+)?$")
     """Where browsers reach it, such as that of a proxy with TLS before it; empty: :attr:`listen` itself."""
     session_hours: float = Field(default=12.0, gt=0, le=168)
     """After so long a user needs another link."""
-
-    @field_validator("listen")
-    @classmethod
-    def _is_address(cls, listen: str) -> str:
-        return _checked_address(listen, 6832)
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Host and port."""
-        return _split_address(self.listen)
-
-
-def _checked_address(listen: str, example: int) -> str:
-    if listen and _split_address(listen) is None:
-        raise ValueError(f'an address and a port, such as "127.0.0.1:{example}" or "[::1]:{example}"; "" for none')
-    return listen
 
 
 def _split_address(text: str) -> tuple[str, int] | None:

@@ -103,8 +103,7 @@ class MemoryBandwidthController:
         jobs = {run.key.job_id: run.opened for run in sample.runs if run.opened is not None}
         cpu = {job_id: job for job_id, job in jobs.items() if not job.gpus}
         gpu = {job_id: job for job_id, job in jobs.items() if job.gpus}
-        # For a job that is not in scope nobody else is held back either.
-        off = not self._settings.enabled or any(run.left_out for run in sample.runs)
+        off = not self._settings.enabled or sample.has_left_out
         if not cpu or not gpu or off or not self._can_decide(enforcer.features):
             self._rest(enforcer)
             return self._tell()

@@ -87,7 +87,7 @@ class NetworkController:
         if not self._ready:
             return ()
         wanted = find_competing_jobs(run.opened for run in sample.runs if run.opened is not None)
-        if wanted is None or not self._settings.enabled or any(run.left_out for run in sample.runs):
+        if wanted is None or not self._settings.enabled or sample.has_left_out:
             return self._take_back()
         if self._marks is None and sample.now_s - self._refused_s < CHECK_S:
             return ()

@@ -94,9 +94,8 @@ class CoreTuningController:
 
     def _give_back(self, job_id: int) -> None:
         """End the search for a job that is not in scope any more; it has all its cores again."""
-        known = self._trials.pop(job_id, None) is not None
-        known = self._left.pop(job_id, None) is not None or known
-        if not known:
+        trial, left = self._trials.pop(job_id, None), self._left.pop(job_id, None)
+        if trial is None and left is None:
             return
         try:
             self._context.sets.restore(job_id, HOLDER)

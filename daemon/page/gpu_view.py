@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sqlalchemy import select
@@ -199,9 +199,7 @@ def _shown_node(node: NodeHolders, viewer: Viewer, now_s: float) -> ShownNode:
 
 def _shown_gpu(index: int, holders: Sequence[GpuHolder], viewer: Viewer) -> ShownGpu:
     jobs = [
-        holder if viewer.may_see_use(holder) else GpuHolder(
-            holder.job_id, holder.user, holder.account, holder.name, holder.is_guest, None
-        )
+        holder if viewer.may_see_use(holder) else replace(holder, util_ratio=None)
         for holder in sorted(holders, key=lambda one: (one.is_guest, one.job_id))
         if viewer.may_see(holder)
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -41,9 +41,14 @@ class Scope:
     users: frozenset[str] = frozenset()
 
     @property
+    def lists(self) -> Mapping[str, frozenset[str]]:
+        """All of them, by their keys in ``[scope]``."""
+        return {"partitions": self.partitions, "accounts": self.accounts, "qos": self.qos, "users": self.users}
+
+    @property
     def whole(self) -> bool:
         """Every job is in scope."""
-        return not (self.partitions or self.accounts or self.qos or self.users)
+        return not any(self.lists.values())
 
     def has_all_of(self, partitions: Iterable[str]) -> bool:
         """Every job of these partitions is in scope, whoever's it is."""

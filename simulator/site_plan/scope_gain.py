@@ -10,7 +10,7 @@ import numpy as np
 
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
-from slurm_soda.simulator.engine.deciders.scoped_decider import find_left_out
+from slurm_soda.simulator.engine.deciders.scoped_decider import STOCK_RESERVATIONS, find_left_out
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice
@@ -19,7 +19,7 @@ from slurm_soda.simulator.whatif.candidate_runs import Candidate, CandidateRunne
 from slurm_soda.simulator.whatif.candidates import POLICIES_BY_RUN_TIME
 from slurm_soda.simulator.whatif.worse_off_jobs import WORSE_RATIO
 
-STOCK = PolicyChoice("multifactor", {"reservations": 10})
+STOCK = PolicyChoice("multifactor", {"reservations": STOCK_RESERVATIONS})
 """What stands for Slurm without slurm-soda: the same that starts jobs within a scope."""
 HARMLESS_RATIO = 1.02
 """By so much the mean completion time of jobs out of scope may differ: backfill has other gaps, either way."""

@@ -12,7 +12,7 @@ from slurm_soda.simulator.whatif.candidates import RESTART_S, lets_jobs_share
 from slurm_soda.simulator.whatif.gain_curve import NAMED
 from slurm_soda.simulator.whatif.worse_off_jobs import ComparedJobs
 
-_TRUSTED_RATIO = 0.15
+TRUSTED_RATIO = 0.15
 """A simulation of the present that is further off is no basis for numbers."""
 _GROUP_WORSE_RATIO = 0.05
 _GROUPS = 6
@@ -156,7 +156,7 @@ def _calibration(found: WhatIfAnswer) -> str:
         f"{found.present.label} stands for what the site does now: simulated it gives {span_text(found.present.avg_jct_s)}"
         f" where {span_text(found.seen.avg_jct_s)} was observed ({round(100 * error):+} %)"
     )
-    if abs(error) <= _TRUSTED_RATIO:
+    if abs(error) <= TRUSTED_RATIO:
         return f"{said}."
     requeues = found.site.requeues
     preempts = (

@@ -52,7 +52,8 @@ def order_queues(
         turn = _turns(snapshot.jobs, ids, first, then, hopeless)
         sooner, later = np.count_nonzero(turn < _STARTS), np.count_nonzero(turn < _WAITS)
         by_turn, waits = ids[np.argsort(turn, kind="stable")], turn == _WAITS
-        tasks, guests = action.first[~np.isin(action.first, never)], action.guests
+        unfit, guests = np.isin(action.first, never), action.guests
+        tasks = action.first[~unfit]
         leading = np.concatenate((by_turn[:sooner], tasks, by_turn[sooner:later]))
         ordered = np.concatenate((leading, ids[waits]))
         firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], tasks))
@@ -62,7 +63,7 @@ def order_queues(
             leading=np.concatenate((guests, leading)),
             waiting=ids[waits],
             unranked=action.unranked,
-            never=np.concatenate((ids[hopeless], action.first[np.isin(action.first, never)])),
+            never=np.concatenate((ids[hopeless], action.first[unfit])),
             others=action.others,
             rank=np.concatenate((np.full(len(guests), BEFORE_OVERDUE), rank)),
             skippable=np.concatenate((np.zeros(len(guests), dtype=np.bool_), skippable)),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 from collections.abc import Iterator
 
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl.checks.check_result import CheckResult
-from slurm_soda.sodactl.checks.local_http import get_local, is_loopback
+from slurm_soda.sodactl.checks.local_http import ask_own_address, is_loopback
 from slurm_soda.sodactl.site_access import SiteAccess
 
 _CHECK = "metrics"
@@ -22,16 +21,9 @@ def check_metrics(site: SiteAccess, config: SlurmConfig) -> Iterator[CheckResult
     if metrics.address is None or site.local_daemon_pid() is None:
         return
     shown = f"http://{metrics.listen}/metrics"
-    try:
-        status, text = get_local(*metrics.address, "/metrics")
-    except (OSError, http.client.HTTPException) as error:
-        because = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        remedy = f"restart sodad if metrics.listen is new, else free the address or change metrics.listen; {_LOG}"
-        yield CheckResult(_CHECK, "fail", f"{shown} does not answer ({because})", remedy)
-        return
-    if status != http.HTTPStatus.OK or b"\nsoda_build_info{" not in text:
-        found = f"{shown} answers with status {status}, and not with sodad's metrics"
-        yield CheckResult(_CHECK, "fail", found, f"end what else listens there (ss -ltnp), and restart sodad; {_LOG}")
+    text = ask_own_address(_CHECK, metrics.address, shown, path="/metrics", mark=b"\nsoda_build_info{")
+    if isinstance(text, CheckResult):
+        yield text
         return
     if failed := [name.decode() for name in _FAILED.findall(text)]:
         yield CheckResult(_CHECK, "warn", f"{shown} lacks {', '.join(failed)}", f"report it; {_LOG}")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterator
 
 from slurm_soda.daemon.page.addresses import page_url
 from slurm_soda.sodactl.checks.check_result import CheckResult
-from slurm_soda.sodactl.checks.local_http import get_local, is_loopback
+from slurm_soda.sodactl.checks.local_http import ask_own_address, is_loopback
 from slurm_soda.sodactl.site_access import SiteAccess
 
 _CHECK = "page"
-_LOG = "journalctl -u sodad | grep page"
 
 
 def check_page(site: SiteAccess) -> Iterator[CheckResult]:
@@ -20,16 +18,9 @@ def check_page(site: SiteAccess) -> Iterator[CheckResult]:
     if page.address is None or site.local_daemon_pid() is None:
         return
     shown = f"http://{page.listen}/"
-    try:
-        status, text = get_local(*page.address, "/")
-    except (OSError, http.client.HTTPException) as error:
-        because = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        remedy = f"restart sodad if page.listen is new, else free the address or change page.listen; {_LOG}"
-        yield CheckResult(_CHECK, "fail", f"{shown} does not answer ({because})", remedy)
-        return
-    if status != http.HTTPStatus.OK or b"<title>slurm-soda</title>" not in text:
-        found = f"{shown} answers with status {status}, and not with sodad's page"
-        yield CheckResult(_CHECK, "fail", found, f"end what else listens there (ss -ltnp), and restart sodad; {_LOG}")
+    answer = ask_own_address(_CHECK, page.address, shown, path="/", mark=b"<title>slurm-soda</title>")
+    if isinstance(answer, CheckResult):
+        yield answer
         return
     if not is_loopback(page.address[0]) and not page.url.startswith("https:"):
         found = f"{page_url(page)} is reached over the network without encryption: who reads it there can use sessions"

@@ -11,13 +11,11 @@ from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.scenario import PolicyChoice
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGain
 from slurm_soda.simulator.site_plan.stages import ProposedStages
+from slurm_soda.simulator.whatif.advice import TRUSTED_RATIO
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site.roll_out import Standing, describe_standing
 from slurm_soda.sodactl.site.stage_texts import GO_BACK, LEAST_DAYS, TITLES, WATCH, StageName, scope_lines
-
-_TRUSTED_RATIO = 0.15
-"""A simulation of the present that is further off is no basis for numbers, as in ``sodactl whatif``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +71,13 @@ def plan_document(report: PlanReport) -> Document:
 
 
 def _stage(number: int, stage: _Stage) -> Document:
-    lists = stage.scope or Scope()
+    lists = (stage.scope or Scope()).lists
     return {
         "number": number,
         "stage": stage.name,
         "title": TITLES[stage.name],
         "mode": stage.mode,
-        "scope": {
-            "partitions": sorted(lists.partitions),
-            "accounts": sorted(lists.accounts),
-            "qos": sorted(lists.qos),
-            "users": sorted(lists.users),
-        },
+        "scope": {key: sorted(names) for key, names in lists.items()},
         "lines": scope_lines(stage.scope),
         "least_days": LEAST_DAYS[stage.name],
         "gain": None if stage.gain is None else stage.gain.document(),
@@ -102,7 +95,7 @@ def _notes(report: PlanReport) -> Iterator[str]:
             f" {span_text(report.observed_jct_s)} ({round(100 * off):+} %)"
         )
         doubt = ": too far off to trust numbers, take the gains as directions (sodactl whatif says more)"
-        yield said + (doubt if abs(off) > _TRUSTED_RATIO else "")
+        yield said + (doubt if abs(off) > TRUSTED_RATIO else "")
     if report.restart_is_guessed:
         yield f"a start after a preemption is taken to cost {span_text(report.restart_s)}; --restart-cost-s says what it is"
     if report.standing is not None and report.standing.stage in ("part", "all") and report.source == "the store":

@@ -58,8 +58,8 @@ def scope_lines(scope: Scope | None) -> str:
         return ""
     if scope.whole:
         return "# no [scope]: all jobs"
-    lists = {"partitions": scope.partitions, "accounts": scope.accounts, "qos": scope.qos, "users": scope.users}
-    named = [f"{key} = [{', '.join(_quoted(name) for name in sorted(names))}]" for key, names in lists.items() if names]
+    lists = scope.lists.items()
+    named = [f"{key} = [{', '.join(_quoted(name) for name in sorted(names))}]" for key, names in lists if names]
     return "\n".join(("[scope]", *named))
 
 

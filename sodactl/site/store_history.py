@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
@@ -57,9 +57,8 @@ def site_from_store(session: Session, jobs: int) -> tuple[ObservedSite, tuple[st
 def _runs(session: Session, jobs: Sequence[Job]) -> Mapping[int, list[JobRun]]:
     """Runs of which the nodes are known, by job's key, the first one first."""
     found: dict[int, list[JobRun]] = {}
-    keys = [job.id for job in jobs]
-    for at in range(0, len(keys), 500):
-        query = select(JobRun).where(JobRun.job_pk.in_(keys[at : at + 500])).order_by(JobRun.job_pk, JobRun.restart)
+    for part in split_list([job.id for job in jobs]):
+        query = select(JobRun).where(JobRun.job_pk.in_(part)).order_by(JobRun.job_pk, JobRun.restart)
         for run in session.scalars(query):
             if run.node_names:
                 found.setdefault(run.job_pk, []).append(run)
@@ -114,5 +113,5 @@ def _nodes(run: JobRun) -> tuple[str, ...]:
 
 
 def _left_out(rows: Sequence[Job], known: Sequence[Job]) -> list[str]:
-    counts = Counter("without a run whose nodes are known" for _ in range(len(rows) - len(known)))
-    return [f"{count} jobs {why} are left out" for why, count in counts.items()]
+    count = len(rows) - len(known)
+    return [f"{count} jobs without a run whose nodes are known are left out"] if count else []
