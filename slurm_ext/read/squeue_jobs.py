@@ -6,7 +6,7 @@ and exit code. ``-r`` keeps requeued array tasks visible, which squeue otherwise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -35,13 +35,14 @@ from slurm_soda.slurm_ext.read.slurm_values import (
 
 SQUEUE_COMMAND = ("squeue", "--noheader", "--all", "--array", "--states=all", "--sort=i")
 
-_FIELDS = (
+FIELDS = (
     "JobID", "ArrayTaskID", "ArrayJobID", "HetJobID", "State", "Reason", "UserName", "UserID", "Account", "Partition",
     "QOS", "Name", "Comment", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit", "PriorityLong", "Nice",
     "RestartCnt", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "cpus-per-task", "NumTasks", "NodeList",
     "ReqNodes", "exit_code", "Dependency", "Requeue",
     "BatchFlag", *EXCLUSIVE_FIELDS,
 )  # fmt: skip
+"""What a row has, by squeue's names."""
 _TASK_AT = 1
 _ASKED = ("tres-per-node", "tres-per-job", "tres-per-task")
 _WIDTHS = {"Dependency": 60}
@@ -51,7 +52,7 @@ _WIDTHS = {"Dependency": 60}
 
 def squeue_environment(framing: ReplyFraming) -> dict[str, str]:
     """The format of :data:`SQUEUE_COMMAND`."""
-    return framing.squeue_env(_FIELDS, _WIDTHS)
+    return framing.squeue_env(FIELDS, _WIDTHS)
 
 
 @dataclass
@@ -73,37 +74,60 @@ class SqueueReader:
         Raises:
             SlurmReplyError: the reply is cut short, has a job twice, or has several jobs and none that can be read.
         """
-        rows: dict[str, list[str]] = {}
-        tasks: dict[str, list[str]] = {}
-        for row in framing.records(stdout, len(_FIELDS), "squeue's list of jobs"):
-            task, row[_TASK_AT] = row[_TASK_AT], "N/A"
-            if task != "N/A":
-                tasks.setdefault(row[0], []).append(task)
-            if rows.setdefault(row[0], row) != row or (task == "N/A" and rows[row[0]] is not row):
-                raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
-        for job_id, numbers in tasks.items():
-            rows[job_id][_TASK_AT] = _ranges(numbers)
+        rows = parse_rows(stdout, framing)
         last, self._last, unreadable = self._last, {}, []
         known_requests = {job.req_node_names for job in last.values()}
         for row in rows.values():
             key = tuple(row)
             try:
-                self._last[key] = last.get(key) or self._record(dict(zip(_FIELDS, row, strict=True)), known_requests)
+                self._last[key] = last.get(key) or self.record(row, known_requests)
             except SlurmReplyError as error:
                 unreadable.append(f"job {row[0][:20]} is left out: {error}")
-        self.addresses = {job.job_id: job.address for job in self._last.values() if job.array_task}
+        return self.take(self._last.values(), unreadable)
+
+    def record(self, row: Sequence[str], known_requests: Collection[str] = ()) -> SlurmJob:
+        """One job by the cells of :data:`FIELDS`; ``known_requests`` are lists of requested nodes that can be read.
+
+        Raises:
+            SlurmReplyError: it cannot be read.
+        """
+        return _record(dict(zip(FIELDS, row, strict=True)), known_requests, self.shared_gres)
+
+    def take(self, jobs: Collection[SlurmJob], unreadable: Collection[str]) -> list[SlurmJob]:
+        """All jobs of a reading by id, which are remembered as the last ones; and why others are left out.
+
+        Raises:
+            SlurmReplyError: there are several jobs and none that can be read.
+        """
+        self.addresses = {job.job_id: job.address for job in jobs if job.array_task}
         self._tell(unreadable)
-        if len(unreadable) > 1 and not self._last:
-            raise SlurmReplyError(f"squeue's list has no job that can be read: {unreadable[0]}")
-        return sorted(self._last.values(), key=lambda job: job.job_id)
+        if len(unreadable) > 1 and not jobs:
+            raise SlurmReplyError(f"squeue's list has no job that can be read: {next(iter(unreadable))}")
+        return sorted(jobs, key=lambda job: job.job_id)
 
     def _tell(self, unreadable: Iterable[str]) -> None:
         told, self._unreadable = self._unreadable, frozenset(unreadable)
         for why in sorted(self._unreadable - told):
             self.on_unreadable(why)
 
-    def _record(self, f: Mapping[str, str], known_requests: Collection[str]) -> SlurmJob:
-        return _record(f, known_requests, self.shared_gres)
+
+def parse_rows(stdout: bytes, framing: ReplyFraming) -> dict[str, list[str]]:
+    """The rows of a reply by job id, the waiting tasks of an array as one, with their ranges.
+
+    Raises:
+        SlurmReplyError: the reply is cut short, or has a job twice.
+    """
+    rows: dict[str, list[str]] = {}
+    tasks: dict[str, list[str]] = {}
+    for row in framing.records(stdout, len(FIELDS), "squeue's list of jobs"):
+        task, row[_TASK_AT] = row[_TASK_AT], "N/A"
+        if task != "N/A":
+            tasks.setdefault(row[0], []).append(task)
+        if rows.setdefault(row[0], row) != row or (task == "N/A" and rows[row[0]] is not row):
+            raise SlurmReplyError(f"squeue's list of jobs has job {row[0]!r} twice; nothing is done with it")
+    for job_id, numbers in tasks.items():
+        rows[job_id][_TASK_AT] = task_ranges(numbers)
+    return rows
 
 
 def _record(f: Mapping[str, str], known_requests: Collection[str], shared_gres: str) -> SlurmJob:
@@ -202,7 +226,7 @@ def _decoded(tag: str) -> Hints:
     return decode_comment(tag).hints
 
 
-def _ranges(tasks: Iterable[str]) -> str:
+def task_ranges(tasks: Iterable[str]) -> str:
     """Task numbers as Slurm writes them: ``1,4-9``."""
     numbers = sorted(parse_integer(task, "array task") for task in tasks)
     pieces: list[str] = []

@@ -1,0 +1,1 @@
+"""Reading Slurm through bindings of its library, beside its commands."""
