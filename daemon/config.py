@@ -304,8 +304,12 @@ class CpuFitSettings(_Section):
 
 
 class SlurmSettings(_Section):
-    """``[slurm]``: time limits on everything that Slurm is asked."""
+    """``[slurm]``: how Slurm is asked, and time limits on all of that."""
 
+    reader: Literal["commands", "pyslurm"] = "commands"
+    """Who reads the list of jobs: squeue, or pyslurm in a child process where it fits this Slurm."""
+    pyslurm_python: str = Field(default="", pattern=r"^(/[^\x00-\x1f]*)?$")
+    """Interpreter that has pyslurm; empty: sodad's own."""
     read_timeout_s: float = Field(default=20.0, gt=0)
     write_timeout_s: float = Field(default=60.0, gt=0)
     accounting: bool = True

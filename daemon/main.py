@@ -36,10 +36,12 @@ from slurm_soda.daemon.cycle.release_stamp import forget_release
 from slurm_soda.daemon.cycle.signal_flags import SignalFlags
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
+    close_slurm_client,
     make_accounting_query,
     make_limits_query,
     make_partition_client,
     make_slurm_client,
+    reading_problems,
 )
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.store_cluster import check_cluster, read_cluster_name
@@ -281,6 +283,7 @@ class _Site:
             self._loop(cycles, context)
         finally:
             cycles.close()
+            close_slurm_client(client)
         log(logging.INFO, "stopped", epoch=lease.daemon_epoch.epoch_id)
         return 0
 
@@ -300,7 +303,12 @@ class _Site:
             on_report=metrics.on_report,
         )
         cycles.problems, cycles.on_cycle = (
-            lambda: (*writer.problems(), *metrics.problems, *page.problems),
+            lambda: (
+                *writer.problems(),
+                *metrics.problems,
+                *page.problems,
+                *reading_problems(context.client),
+            ),
             metrics.on_cycle,
         )
         context.services.wake = waker.call

@@ -10,6 +10,8 @@ from slurm_soda.daemon.config import SlurmSettings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsQuery
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingQuery
 from slurm_soda.daemon.logs import log
+from slurm_soda.slurm_ext.bindings.pyslurm_client import PyslurmClient
+from slurm_soda.slurm_ext.bindings.pyslurm_jobs import pyslurm_child_process
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, CompletedCommand, LocalCommandRunner
@@ -48,11 +50,34 @@ def command_timeouts(settings: SlurmSettings) -> CommandTimeouts:
 
 
 def make_slurm_client(settings: SlurmSettings, reading_runner: CommandRunner, shared_gres: str) -> SlurmClient:
-    """Slurm through its commands; ``shared_gres`` is the generic resource of guests."""
+    """Slurm as configured; ``shared_gres`` is the generic resource of guests."""
     reader = SqueueReader(lambda why: log(logging.WARNING, "job-not-readable", error=why), shared_gres)
     # Changes end with this process, so that a successor knows when the last one is over.
     writing_runner = LocalCommandRunner(bound=True)
-    return CliSlurmClient(reading_runner, command_timeouts(settings), reader=reader, writing_runner=writing_runner)
+    limits = command_timeouts(settings)
+    if settings.reader == "commands":
+        return CliSlurmClient(reading_runner, limits, reader=reader, writing_runner=writing_runner)
+    return PyslurmClient(
+        reading_runner,
+        limits,
+        reader=reader,
+        writing_runner=writing_runner,
+        child=pyslurm_child_process(settings.pyslurm_python, settings.read_timeout_s),
+        keep=reading_runner.keep if isinstance(reading_runner, KeepingRunner) else lambda: None,
+        on_failure=lambda why: log(logging.WARNING, "pyslurm-does-not-read", error=why),
+    )
+
+
+def reading_problems(client: SlurmClient) -> tuple[str, ...]:
+    """Why commands read what something else is configured for, for people."""
+    problem = client.pyslurm_jobs.problem if isinstance(client, PyslurmClient) else ""
+    return (problem,) if problem else ()
+
+
+def close_slurm_client(client: SlurmClient) -> None:
+    """End what the client has running."""
+    if isinstance(client, PyslurmClient):
+        client.pyslurm_jobs.close()
 
 
 def make_partition_client(settings: SlurmSettings, keep: Callable[[], None]) -> ScontrolPartitions:

@@ -145,13 +145,13 @@ def _expand_steps(tasks: str, job_id: int) -> str:
         raise VagueJobError(f"the waiting tasks of job {job_id} are {tasks[:60]!r}")
     if ":" not in tasks:
         return tasks
-    numbers: list[int] = []
+    numbers: set[int] = set()
     for piece in tasks.split(","):
         first, _, rest = piece.partition("-")
         last, _, step = rest.partition(":")
         if int(last or first) > _MOST_TASKS:
             raise VagueJobError(f"the waiting tasks of job {job_id} are {tasks[:60]!r}")
-        numbers.extend(range(int(first), int(last or first) + 1, max(int(step or 1), 1)))
+        numbers.update(range(int(first), int(last or first) + 1, max(int(step or 1), 1)))
     return task_ranges(map(str, numbers))
 
 

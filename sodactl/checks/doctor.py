@@ -33,6 +33,7 @@ from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
 from slurm_soda.sodactl.checks.metrics import check_metrics
 from slurm_soda.sodactl.checks.page import check_page
+from slurm_soda.sodactl.checks.reader import check_reader
 from slurm_soda.sodactl.output import Column, Document
 from slurm_soda.sodactl.site.roll_out import read_standing
 from slurm_soda.sodactl.site_access import SiteAccess, on_site
@@ -84,6 +85,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     nodes_text = probe.text("scontrol", "-o", "show", "nodes") if config else None
     if config:
         yield from _checks_of_config(site, probe, config, nodes_text)
+        yield from check_reader(site)
     else:
         yield CheckResult("settings", "skip", "slurmctld does not tell its settings", "see slurmctld")
         yield from slurm_hooks.check_start(site.context.host())

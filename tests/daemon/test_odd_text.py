@@ -106,14 +106,13 @@ class OneDaemon:
         epoch = begin_epoch(self.store, host="h", pid=1, version="0", now_s=self.clock.now_s())
         self.settings = harness.settings(mode=mode, state_dir=str(path))
         lease = Lease(self.store, epoch, self.clock, LeaseTiming.of(self.settings), self.clock.elapsed_s())
-        client = CliSlurmClient(
-            KeepingRunner(self._run, lease.keep),
-            nonce=lambda: FRAMING.nonce,
-            reader=SqueueReader(self.unreadable.append),
-        )
+        client = self._make_client(KeepingRunner(self._run, lease.keep))
         limits = LimitsLookup(AccountingLimits)
         context = DaemonContext(self.store, client, lease, self.clock, AccountingLookup(None, 0.0), limits)
         self.cycles = CycleRunner(self.settings, context)
+
+    def _make_client(self, runner: KeepingRunner) -> CliSlurmClient:
+        return CliSlurmClient(runner, nonce=lambda: FRAMING.nonce, reader=SqueueReader(self.unreadable.append))
 
     def _run(
         self,
