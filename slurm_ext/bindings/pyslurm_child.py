@@ -33,7 +33,7 @@ _MEMORY_BYTES = 8 * 1024**3
 _NEVER_ENDED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING")
 
 
-class JobTable:
+class ChangedJobs:
     """All jobs at the last reading."""
 
     def __init__(self, pyslurm: Any) -> None:
@@ -140,7 +140,7 @@ def main(limit_s: int) -> int:
     try:
         import pyslurm  # noqa: PLC0415 - a failure is an answer
 
-        table = JobTable(pyslurm)
+        table = ChangedJobs(pyslurm)
         versions = {"pyslurm": pyslurm.__version__, "library": list(pyslurm.slurm_api_version())}
     except Exception as error:  # noqa: BLE001 - the parent tells whatever it is
         send(answers, {"error": _words(error)})

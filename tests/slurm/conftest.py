@@ -18,6 +18,7 @@ LONG_FIRST = (
     "daemon",
     "campaign",
     "wide_jobs",
+    "pyslurm",
     "demo",
     "pools",
     "cluster",
