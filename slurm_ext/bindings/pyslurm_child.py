@@ -15,6 +15,7 @@ import pwd
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 COLUMNS = (
@@ -29,7 +30,8 @@ MORE_COLUMNS = ("user_name", "exit_code", "dependency", "sharing")
 
 _MOST_DEPENDENCY = 60
 _MOST_SINGLE_LOADS = 20
-_MEMORY_BYTES = 8 * 1024**3
+_MEMORY_BYTES = 2 * 1024**3
+"""Its parent's unit has a bound on the memory of both, at which all of it is stopped: this one comes first."""
 _NEVER_ENDED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING")
 
 
@@ -134,8 +136,8 @@ def main(limit_s: int) -> int:
     """Answer until the parent closes its end; SIGALRM ends a reading that takes longer than ``limit_s``."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     signal.alarm(limit_s)
     try:
         import pyslurm  # noqa: PLC0415 - a failure is an answer
@@ -156,6 +158,11 @@ def main(limit_s: int) -> int:
         send(answers, answer)
         signal.alarm(0)
     return 0
+
+
+def _limit(what: int, most: int) -> None:
+    with suppress(OSError, ValueError):  # the parent's limit is lower, or its unit allows no change
+        resource.setrlimit(what, (most, most))
 
 
 def _words(error: Exception) -> str:
