@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slurm_soda.slurm_ext.bindings import pyslurm_jobs
 from slurm_soda.slurm_ext.bindings.child_process import ChildError
+from slurm_soda.slurm_ext.bindings.pyslurm_client import PyslurmClient
 from slurm_soda.slurm_ext.bindings.pyslurm_jobs import UnfitError, check_versions
+from slurm_soda.slurm_ext.command_runner import CompletedCommand
+from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.read.exclusive_nodes import ExclusiveNodes
+from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 from tests.slurm_ext.pyslurm_site import CONFIG, PyslurmSite, squeue_cells, told
 
@@ -46,7 +51,7 @@ def test_changes_end_up_in_the_list(site: PyslurmSite, source: pyslurm_jobs.Pysl
 def test_it_reads_as_squeue_does(site: PyslurmSite, source: pyslurm_jobs.PyslurmJobs) -> None:
     site.tell(told(1))
     reader = SqueueReader()
-    assert source.read(reader) == [reader.record(squeue_cells(1))]
+    assert repr(source.read(reader)) == repr([reader.record(squeue_cells(1))])
 
 
 def test_of_what_is_missing_squeue_is_asked(site: PyslurmSite, source: pyslurm_jobs.PyslurmJobs) -> None:
@@ -210,3 +215,30 @@ def test_an_interpreter_that_is_not_there_says_so(site: PyslurmSite) -> None:
     source = site.jobs()
     assert source.read(SqueueReader()) is None
     assert "cannot be started" in source.problem
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "fails"),
+    [
+        (0, "", False),
+        (1, "slurm_load_jobs error: Invalid job id specified", False),
+        (1, "slurm_load_jobs error: Unable to contact slurm controller", True),
+    ],
+)
+def test_squeue_is_asked_by_ids(site: PyslurmSite, status: int, stderr: str, fails: bool) -> None:
+    framing = ReplyFraming("RecordedReply")
+    row = framing.field.join(squeue_cells(3, ArrayTaskID="4", ArrayJobID="3")) + f"{framing.record}\n{framing.end}"
+
+    def run(argv: Sequence[str], **_: Any) -> CompletedCommand:
+        assert argv[-1] == "--jobs=3,5"
+        stdout = row.encode() if status == 0 else b""
+        return CompletedCommand(tuple(argv), status, stdout, stderr.encode())
+
+    client = PyslurmClient(run, nonce=lambda: framing.nonce, child=site.child())
+    if fails:
+        with pytest.raises(SlurmCommandError):
+            client._squeue_rows([3, 5])
+    else:
+        assert client._squeue_rows([3, 5]) == (
+            {} if status else {"3": squeue_cells(3, ArrayTaskID="4", ArrayJobID="3")}
+        )

@@ -30,7 +30,7 @@ def cell(name: str, **fields: Any) -> str:
 
 def test_both_are_read_as_the_same_job() -> None:
     reader = SqueueReader()
-    assert reader.record(row()) == reader.record(squeue_cells(1))
+    assert repr(reader.record(row())) == repr(reader.record(squeue_cells(1)))
 
 
 @pytest.mark.parametrize(
