@@ -16,8 +16,8 @@ from slurm_soda.demo.services_day.day_settings import CLUSTER_GPUS, GPUS_PER_NOD
 
 GPU_SHARES = {1: 0.45, 2: 0.35, GPUS_PER_NODE: 0.2}
 SHORTEST_PART, LONGEST_PART = 1 / 45, 1 / 9
-"""Run times, as parts of the day: spread evenly in their logarithm. So there are some 60 jobs: with 40 that take longer, what
-one GPU more is worth differs too much from seed to seed."""
+"""Run times, as parts of the day: spread evenly in their logarithm. So there are some 60 jobs: with 40 that take longer,
+what one GPU more is worth differs too much from seed to seed."""
 OFFERED = 0.85
 """GPU time that the jobs of a day take, as a part of what there is; they come in its first :data:`ARRIVE_WITHIN`."""
 ARRIVE_WITHIN = 0.8
