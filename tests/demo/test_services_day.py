@@ -70,6 +70,9 @@ def test_the_jobs_take_a_known_part_of_the_gpus(seed: int) -> None:
     assert sum(job.gpus * job.run_s for job in jobs) / (CLUSTER_GPUS * DAY_S) == pytest.approx(OFFERED, rel=0.25)
     assert all(DAY_S * SHORTEST_PART <= job.run_s <= DAY_S * LONGEST_PART + 0.01 for job in jobs)
     assert max(job.arrival_s for job in jobs) <= ARRIVE_WITHIN * DAY_S
+    quarter_s = ARRIVE_WITHIN * DAY_S / 4
+    early = [sum(job.arrival_s < part * quarter_s for job in jobs) for part in (1, 2, 3)]
+    assert early == pytest.approx([part * len(jobs) / 4 for part in (1, 2, 3)], abs=1)
 
 
 def test_only_the_placed_service_may_run_on_cores() -> None:

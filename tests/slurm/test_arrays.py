@@ -62,6 +62,7 @@ def test_tasks_make_way_for_a_short_job_and_go_on_afterwards(site: DaemonSite) -
     assert 1 <= site.check_trail(tasks) <= 4
 
 
+@pytest.mark.guests
 def test_a_waiting_task_becomes_a_job_of_its_own_and_a_guest(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="enforce"))
     know_the_kind(site)

@@ -10,7 +10,7 @@ from benchmarks.consent import HARMLESS, count_outcomes
 from benchmarks.consent_races import RECORD
 from slurm_soda.containers.cluster import ContainerCluster
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 USER = "alice"
 REFUSED = "gres/sharedgpu: only slurm-soda sends jobs to GPUs that others hold"

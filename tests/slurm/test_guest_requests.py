@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.write.job_changes import JobChange, join_change, unsha
 from slurm_soda.slurm_ext.write.sending import apply_changes
 from tests.slurm.test_client import InController
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 WAYS = (
     "--gres=gpu:1",

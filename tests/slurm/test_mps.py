@@ -11,7 +11,7 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 NODE = "n1"
 SETTINGS = "/etc/slurm-soda/sharing.conf"

@@ -9,7 +9,7 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.test_walls import PARTS, Site
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 HETEROGENEOUS = """#SBATCH --exclude={first}
 #SBATCH hetjob

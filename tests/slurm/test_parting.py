@@ -14,7 +14,7 @@ from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_progress import explained
 from tests.slurm.test_sharing import CONFIGURATION, TRAINS, share_of, sodactl
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 ASKS = (*TRAINS, "--soda-share=yes", "--cpus-per-task=4")
 OUT = "/home/alice/parted.out"

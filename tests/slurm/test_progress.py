@@ -90,6 +90,7 @@ def samples_per_s(site: DaemonSite, file: str) -> list[float]:
     return [float(one) for one in re.findall(r"([\d.]+) samples/s", text)]
 
 
+@pytest.mark.guests
 def test_an_observed_slowdown_is_that_of_the_emulated_gpu(site: DaemonSite) -> None:
     site.start(CONFIGURATION.format(mode="advise"))
     host = train(site, "host", "--gres=gpu:1", "--nodelist=n1")

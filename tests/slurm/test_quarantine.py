@@ -13,7 +13,7 @@ from tests.slurm.test_mps import NODE, SETTINGS, guest, node
 from tests.slurm.test_parting import ASKS, believe_in_the_pair
 from tests.slurm.test_sharing import CONFIGURATION, share_of, sodactl
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 SUPERVISED = """#!/bin/bash
 exec > >(while read -r line; do echo "$(date +%s.%N) $line"; done) 2>&1

@@ -15,7 +15,7 @@ from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_client import InController
 from tests.slurm.test_sharing import CONFIGURATION, TRAINS, know_the_kind, share_of, sodactl
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 NEVER_SHARES = CONFIGURATION.replace('"sjf-bsbf"', '"tiresias-las"\n[policy.parameters]\nmin_run_s = 600.0')
 CONSENTS = (*TRAINS, "--soda-share=yes")

@@ -17,7 +17,7 @@ from slurm_soda.slurm_ext.read.sacct import SacctReader
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_client import InController
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 CONFIGURATION = """
 mode = "{mode}"

@@ -10,7 +10,7 @@ import pytest
 from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.test_walls import PARTS, Site
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 KILL_WAIT_S, LIMIT_S = 1, 41
 """PrologEpilogTimeout is the least that docs/sharing.md allows: KillWait and 40 s."""

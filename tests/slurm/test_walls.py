@@ -12,7 +12,7 @@ from benchmarks.walls.bench_cluster import CASES, prepared, run
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.slurm_ext.sharing.guest_record import GuestRecord
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 SHOW = r"""
 show() {
