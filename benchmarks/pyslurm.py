@@ -1,12 +1,14 @@
 """How long the list of jobs takes by squeue and by pyslurm: ``python -m benchmarks.pyslurm --wheel FILE``.
 
-64 nodes in one container, and so many waiting jobs, twice: as tasks of ten arrays, then as jobs of their own.
+So many tasks of ten arrays wait: first as one record for each array, then, after a change of each task, as jobs of their
+own.
 The wheel is pyslurm's, built for Slurm 24.11 and the Python of Debian trixie.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +20,33 @@ from benchmarks.pyslurm_install import find_pyslurm, run_inside
 from slurm_soda.containers.cluster import ContainerCluster
 
 ARRAYS = 10
-_SUBMIT = """
-submit() {
-  for i in $(seq $1); do
-    sbatch --quiet --hold --output=/dev/null --gres=gpu:1 --time=600 --soda-checkpoint=TERM --wrap='sleep 36000'
-  done
-}
-submit $(($1 / 2)) & submit $(($1 - $1 / 2)) & wait
-"""
 
 
-def submit_jobs(cluster: ContainerCluster, count: int) -> None:
-    """Jobs of their own."""
-    cluster.exec("alice", ("bash", "-c", _SUBMIT, "submit", str(count)), timeout_s=3600).check()
+def submit_arrays(cluster: ContainerCluster, count: int) -> list[int]:
+    """So many tasks, held; gives the arrays' ids."""
+    words = (
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--output=/dev/null",
+        "--gres=gpu:1",
+        "--time=600",
+        "--soda-checkpoint=TERM",
+    )
+    more = (f"--array=1-{count // ARRAYS}", "--wrap=sleep 36000")
+    return [int(cluster.exec("alice", (*words, *more)).check().stdout) for _ in range(ARRAYS)]
 
 
-def submit_arrays(cluster: ContainerCluster, count: int) -> None:
-    """The same number of tasks."""
-    for _ in range(ARRAYS):
-        words = (
-            "sbatch",
-            "--hold",
-            "--output=/dev/null",
-            f"--array=1-{count // ARRAYS}",
-            "--gres=gpu:1",
-            "--wrap=true",
-        )
-        cluster.exec("alice", words).check()
+def split_arrays(cluster: ContainerCluster, arrays: Sequence[int], count: int) -> None:
+    """Change each task, so that Slurm makes a job of its own of it."""
+    lines = (f"update jobid={array}_{task} nice=1\n" for task in range(1, count // ARRAYS + 1) for array in arrays)
+    cluster.exec("root", ("scontrol",), input="".join(lines), timeout_s=3600).check()
+
+
+def measure(cluster: ContainerCluster, python: str, times: int) -> dict[str, Any]:
+    """Times of both, and whether they tell the same."""
+    contract = run_inside(cluster, "compare", python)
+    return {**run_inside(cluster, "measure", python, str(times)), "contract": contract}
 
 
 def show(measured: dict[str, dict[str, Any]]) -> None:
@@ -67,15 +69,14 @@ def show(measured: dict[str, dict[str, Any]]) -> None:
 @click.option("--name", default="pyslurm", show_default=True, help="Name of the cluster.")
 def main(*, wheel: Path | None, jobs: int, times: int, out: Path, name: str) -> None:
     """How long the list of jobs takes by squeue and by pyslurm."""
-    cluster = ContainerCluster.up(name, nodes=64, packed=True, progress=lambda line: click.echo(line, err=True))
+    cluster = ContainerCluster.up(name, nodes=1, progress=lambda line: click.echo(line, err=True))
     try:
+        cluster.stop_daemon()
+        arrays = submit_arrays(cluster, jobs)
         python = find_pyslurm(cluster, None if wheel is None else str(wheel))
-        measured: dict[str, dict[str, Any]] = {}
-        for what, submit in (("tasks of arrays", submit_arrays), ("jobs", submit_jobs)):
-            submit(cluster, jobs)
-            measured[what] = run_inside(cluster, "measure", python, str(times))
-            measured[what]["contract"] = run_inside(cluster, "compare", python)
-            cluster.exec("root", ("scancel", "--user=alice"), timeout_s=600).check()
+        measured = {"tasks of 10 arrays": measure(cluster, python, times)}
+        split_arrays(cluster, arrays, jobs)
+        measured["jobs"] = measure(cluster, python, times)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(measured, indent=1) + "\n")
         show(measured)

@@ -1,7 +1,8 @@
 """Runs on a cluster's controller, by slurm-soda's own Python: the list of jobs by squeue and by pyslurm.
 
 ``compare PYTHON`` compares both readings whole; ``measure PYTHON TIMES`` times them; ``crash PYTHON`` ends the child process
-in the middle of everything. ``PYTHON`` is the interpreter that has pyslurm. All print JSON.
+in the middle of everything; ``tasks PYTHON ARRAY`` tells an array's waiting tasks. ``PYTHON`` is the interpreter that has
+pyslurm. All print JSON.
 """
 
 from __future__ import annotations
@@ -78,6 +79,14 @@ def crash(python: str) -> dict[str, Any]:
     return {"jobs": [first, during, later], "problem": problem, "left": left}
 
 
+def tasks(python: str, array: int) -> dict[str, Any]:
+    """By pyslurm."""
+    client = make_client(python)
+    found = {"tasks": next((job.array_task for job in client.jobs() if job.job_id == array), None)}
+    client.pyslurm_jobs.close()
+    return found
+
+
 def measure(python: str, times: int) -> dict[str, Any]:
     """Medians of so many readings: elapsed, own CPU time, and that of commands or the child."""
     commands, client = CliSlurmClient(LocalCommandRunner()), make_client(python)
@@ -141,6 +150,7 @@ def main() -> None:
     found = {
         "compare": lambda: compare(python),
         "crash": lambda: crash(python),
+        "tasks": lambda: tasks(python, int(more[0])),
         "measure": lambda: measure(python, int(more[0])),
     }[what]()
     sys.stdout.write(json.dumps(found) + "\n")

@@ -30,6 +30,7 @@ _KNOWN_REASONS = {
         "ReqNodeNotAvail, May be reserved for other job",
         "ReqNodeNotAvail, Reserved for maintenance",
         "launch failed requeued held",
+        "job requeued in held state",
         "job requeued in special exit state",
     )
 }

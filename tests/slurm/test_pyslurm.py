@@ -40,7 +40,6 @@ hold --gpus=3
 hold --gres=gpu:2 --nodes=2-3
 hold --gpus-per-task=1 --ntasks=2 --cpus-per-task=3 --nice=7
 hold --gpus-per-socket=1 --sockets-per-node=1
-hold --gres=sharedgpu:g1:1
 hold --exclusive
 hold --exclusive=user
 hold --oversubscribe
@@ -50,7 +49,7 @@ hold --exclude=n2 --mincpus=3
 hold --begin=now+1hour
 hold --dependency=afterok:$first,afterany:$again
 hold --ntasks=2048
-hold --account=research --qos=normal --priority=TOP
+hold --account=research --qos=normal
 hold "--job-name=$evil" "--comment=$evil"
 for name in None '(null)' N/A 'a b' 'ünïcödé 漢字' "$(printf '\357\277\275')"; do hold "--job-name=$name"; done
 hold --comment='(null)'
@@ -58,7 +57,7 @@ hold --comment=''
 hold --array=1-3,7
 hold --array=0-30:10
 hold --array=0-999%5
-hold --array=0-98:2 --dependency=afterok:$first
+hold --array=0-98 --dependency=afterok:$first
 sbatch --parsable --hold --output=/dev/null --gpus=1 : --gpus=2 --wrap true
 array=$(hold --array=0-9)
 job --begin=now+2hours --wrap true
@@ -113,6 +112,17 @@ def test_it_tells_the_same_as_squeue(cluster: ContainerCluster, python: str, job
         cluster.exec("root", ("scontrol", "update", "nodename=n2", "state=resume")).check()
     cluster.exec("root", ("scancel", "--user=alice")).check()
     assert_equal(run_inside(cluster, "compare", python), 50)
+
+
+def test_all_tasks_of_an_array_with_a_step_are_told(cluster: ContainerCluster, python: str) -> None:
+    """Of such an array squeue --array of 24.11 leaves out the last task."""
+    words = ("sbatch", "--parsable", "--hold", "--output=/dev/null", "--array=0-98:2", "--wrap=true")
+    job_id = cluster.exec("alice", words).check().stdout.strip()
+    try:
+        found = run_inside(cluster, "tasks", python, job_id)
+        assert found == {"tasks": ",".join(map(str, range(0, 99, 2)))}
+    finally:
+        cluster.exec("root", ("scancel", job_id))
 
 
 def test_a_child_that_is_killed_costs_nothing_but_a_squeue(cluster: ContainerCluster, python: str, jobs: str) -> None:
