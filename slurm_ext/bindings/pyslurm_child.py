@@ -16,6 +16,7 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, BinaryIO
 
 COLUMNS = (
@@ -102,9 +103,10 @@ def exit_code(job: dict[str, Any]) -> str | None:
     pyslurm 22.05 to 24.11 writes ``derived_ec``, then ``exit_code``, from two variables that keep what they had: a process
     that exited sets the first alone, one that died of a signal the second alone.
     """
-    (status, number), (former_status, former_number) = job["exit_code"].split(":"), job["derived_ec"].split(":")
+    status, number = str(job["exit_code"]).split(":")
+    former_status, former_number = str(job["derived_ec"]).split(":")
     if number == "0":
-        return job["exit_code"]  # type: ignore[no-any-return]  # text
+        return status + ":0"
     if number != former_number:
         return "0:" + number
     if status != former_status:
@@ -140,8 +142,7 @@ def main(limit_s: int) -> int:
     _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     signal.alarm(limit_s)
     try:
-        import pyslurm  # noqa: PLC0415 - a failure is an answer
-
+        pyslurm: Any = import_module("pyslurm")  # here, because a failure is an answer
         table = ChangedJobs(pyslurm)
         versions = {"pyslurm": pyslurm.__version__, "library": list(pyslurm.slurm_api_version())}
     except Exception as error:  # noqa: BLE001 - the parent tells whatever it is
