@@ -76,6 +76,11 @@ scontrol update jobid=${array}_4 nice=5
 scancel ${array}_7
 scancel ${running}_1
 """
+CLEAR = r"""
+for one in $1; do export "$one"; done
+scontrol resume $stopped  # a container with frozen processes cannot be removed
+scancel --user=alice
+"""
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +94,9 @@ def python(cluster: ContainerCluster) -> str:
 @pytest.fixture
 def jobs(cluster: ContainerCluster, python: str) -> Iterator[str]:
     said = cluster.exec("alice", ("bash", "-c", SUBMIT, "sh", OCTAL), timeout_s=300).check()
-    yield said.stderr.strip().rpartition("\n")[2]
-    cluster.exec("root", ("scancel", "--user=alice"))
+    names = said.stderr.strip().rpartition("\n")[2]
+    yield names
+    cluster.exec("root", ("bash", "-c", CLEAR, "sh", names))
 
 
 def assert_equal(found: dict[str, Any], at_least: int) -> None:
