@@ -171,6 +171,8 @@ class ServicesSettings(_Section):
     """A failed instance is replaced so long after it failed, longer after each further one."""
     requeue_failed_s: float = Field(default=600.0, gt=0)
     """Where no more may run beside it, a failed instance is requeued after so long."""
+    min_run_s: float = Field(default=60.0, ge=0)
+    """A job gives way to a service only once it has run for so long since its last start, or for as long as policies say."""
     first_in: list[str] = Field(default_factory=list)
     """Partitions in which tasks of services may go before other jobs, and jobs that may be preempted give way to them;
     ``*``: all; none: nowhere, for any user may report any load of his own service."""

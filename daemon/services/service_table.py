@@ -107,6 +107,7 @@ def placement_settings(settings: ServicesSettings) -> ServiceSettings:
         horizon_s=settings.horizon_s,
         retry_s=settings.retry_s,
         requeue_failed_s=settings.requeue_failed_s,
+        min_run_s=settings.min_run_s,
         first_in=tuple(one for one in settings.first_in if one != EVERYWHERE),
         first_everywhere=EVERYWHERE in settings.first_in,
     )

@@ -30,8 +30,13 @@ class PlaceServices:
     each instance that leaves, and a :class:`.PreemptJob` for each job that gives way to a service that needs a GPU.
 
     O(services x nodes) at most; nothing without services.
+
+    Attributes:
+        min_run_s: what the policy says: a job gives way only once it has run for so long since its last start, and for as
+            long as the site says of services (:attr:`.ServiceSettings.min_run_s`).
     """
 
+    min_run_s: float = 0.0
     name: str = "services"
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
@@ -54,8 +59,13 @@ class PlaceServices:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
             next_s = min(next_s, changes.retry_s, _cooled_s(state, target, now_s))
-        preempts = _give_way(snapshot, plan, places, urgent)
+        giving_way = GivingWay(snapshot, plan, places, self._least_run_s(snapshot)) if urgent else None
+        preempts = [] if giving_way is None else _give_way(snapshot, giving_way, places, urgent)
+        next_s = next_s if giving_way is None else min(next_s, giving_way.again_s)
         return _with_preempts(replace(plan, actions=(*plan.actions, *actions), next_event_s=next_s), preempts)
+
+    def _least_run_s(self, snapshot: ClusterSnapshot) -> float:
+        return max(self.min_run_s, snapshot.services.settings.min_run_s)
 
 
 def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
@@ -175,12 +185,10 @@ def _cooled_s(state: ServiceState, target: Target, now_s: float) -> float:
 
 
 def _give_way(
-    snapshot: ClusterSnapshot, plan: Plan, places: FreePlaces, urgent: Sequence[tuple[ServiceState, int]]
+    snapshot: ClusterSnapshot, leaving: GivingWay, places: FreePlaces, urgent: Sequence[tuple[ServiceState, int]]
 ) -> list[PreemptJob]:
     """Who leaves for services that need GPUs and find none."""
-    if not urgent:
-        return []
-    leaving, jobs, table = GivingWay(snapshot, plan, places), snapshot.jobs, snapshot.services
+    jobs, table = snapshot.jobs, snapshot.services
     found = []
     for state, wanted in urgent:
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)
