@@ -83,7 +83,8 @@ def _deviations(found: float, expected: float, ratio: float) -> float:
     """
     if found <= expected:
         return 0.0
-    return math.sqrt(2.0 * (found * math.log(found / expected) - found + expected) / ratio)
+    deviance = 2.0 * (found * math.log(found / expected) - found + expected)
+    return math.sqrt(max(deviance, 0.0) / ratio)
 
 
 def _variance(reports: Sequence[_Report]) -> float:
@@ -110,7 +111,7 @@ def _steady_rise(minute: deque[_Report]) -> float:
         return 0.0
     pieces: list[list[float]] = [[] for _ in range(_PIECES)]
     for (at_s, _), (away_s, away_qps) in zip(reports, away, strict=True):
-        pieces[min(int((at_s - first_s) / span_s * _PIECES), _PIECES - 1)].append(away_qps - slope * away_s)
+        pieces[min(max(int((at_s - first_s) / span_s * _PIECES), 0), _PIECES - 1)].append(away_qps - slope * away_s)
     if not all(pieces):  # through the ends of a step that nobody saw there is a line too
         return 0.0
     around = sum(sum(off) ** 2 / len(off) for off in pieces) / (_PIECES - 2)

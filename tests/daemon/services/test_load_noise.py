@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_soda.daemon.services.recent_load import RecentLoad
 
@@ -41,3 +43,24 @@ def test_a_step_while_the_router_was_not_heard_is_no_steady_rise() -> None:
     at_s = [*range(15), *range(45, 60)]
     counted = told([40.0] * 15 + [80.0] * 15, [float(at) for at in at_s])
     assert max(counted) <= 80.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-0.1, 0.0, 0.2, 1.0, 2.0, 5.0, 40.0]), st.floats(0.0, 1e9) | st.integers(0, 50)),
+        min_size=1,
+        max_size=90,
+    ),
+    st.sampled_from([0.0, 12.0, 60.0]),
+)
+def test_whatever_is_reported_counts_as_a_load_that_was_reported_or_rises_to(
+    reports: list[tuple[float, float]], over_s: float
+) -> None:
+    """Reports of a second thread may be a moment older; a line through half a minute at least doubles a load at most."""
+    recent, at_s = RecentLoad(), 1000.0
+    loads: list[float] = []
+    for passed_s, load in reports:
+        at_s += passed_s
+        loads.append(float(load))
+        counted = recent.add(loads[-1], at_s, over_s)
+        assert min(loads) * (1.0 - 1e-9) <= counted <= 5.0 * max(loads) * (1.0 + 1e-9)
