@@ -235,6 +235,7 @@ class OpenServices:
         self.board.saved(services)
         self.board.saved_minutes(minutes)
         self.forecasts.add(minutes)
+        self.forecasts.forget(self._gone)
         self._written = (), ()
         self._gone = []
         self.drains.saved()

@@ -122,6 +122,8 @@ def test_the_load_is_forecast_once_a_method_has_proved_itself() -> None:
     forecasts.add(LoadMinute(*KEY, (first + at) * 60.0, 1, load(at)) for at in range(30, minutes + 475))
     told = forecasts.tell([KEY], (first + minutes + 475) * 60.0, 4000.0)
     assert told[KEY] >= 90.0
+    forecasts.forget([KEY])
+    assert forecasts.tell([KEY], (first + minutes + 475) * 60.0, 8000.0) == {}
     quiet = LoadForecasts(600.0)
     quiet.add(LoadMinute(*KEY, (first + at) * 60.0, 1, load(at)) for at in range(minutes + 200))
     assert quiet.tell([KEY], (first + minutes + 200) * 60.0, 0.0)[KEY] < 30.0
