@@ -54,7 +54,8 @@ class PlaceServices:
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
             if first[Device.GPU] and _is_short(state, state.seen_qps):
-                urgent.append((state, min(changes.starts[Device.GPU], _lacking(state))))
+                wanted = min(changes.starts[Device.GPU], _lacking(state)) - state.by_owner[Device.GPU]
+                urgent.append((state, max(wanted, 0)))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
@@ -94,7 +95,7 @@ def _goes_first(state: ServiceState, target: Target, changes: Changes, places: F
     may = [
         state.settings.may_go_first(state.service.partitions(device))
         and state.profiled  # else nobody knows how many would do
-        and changes.starts[device] > 0
+        and changes.starts[device] > state.by_owner[device]  # those start without sodad, and nobody puts them first
         and state.failures[device] < MOST_FAILURES
         for device in Device
     ]

@@ -160,3 +160,11 @@ def test_as_many_jobs_give_way_as_the_load_that_is_seen_needs() -> None:
     ):
         plan = decided(world(services, jobs))
         assert (first(plan), len(given_way(plan))) == ({"GPU": gives_way > 0}, gives_way), scaled(plan)
+
+
+def test_tasks_that_their_owner_lets_start_neither_go_first_nor_does_a_job_give_way_to_them() -> None:
+    jobs = [*(running(node + 1, (node, 1), submit_s=float(node)) for node in range(4)), waiting(9, 1)]
+    for by_owner, goes_first, left in ((0, True, 2), (1, True, 1), (2, False, 0), (5, False, 0)):
+        services = replace(table(ON_GPU, 600.0), by_owner=np.array([[0, by_owner]]))
+        plan = decided(world(services, jobs, NodeTable.uniform(4, 1)))
+        assert (scaled(plan), first(plan), len(given_way(plan))) == ({"GPU": 2}, {"GPU": goes_first}, left), by_owner
