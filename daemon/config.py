@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -163,14 +164,16 @@ class ServicesSettings(_Section):
     """Part of an instance's capacity that is counted on."""
     hysteresis: float = Field(default=0.1, ge=0, lt=1)
     """By what part the load must be lower on the way back than on the way out."""
-    cool_down_s: float = Field(default=300.0, ge=0)
+    cool_down_s: float = Field(default=300.0, ge=0, lt=math.inf)
     """Fewer instances, or cores instead of a GPU, only after they would have done for so long."""
-    horizon_s: float = Field(default=600.0, ge=60)
+    horizon_s: float = Field(default=600.0, ge=60, le=86_400)
     """How far ahead the load is forecast."""
-    retry_s: float = Field(default=30.0, gt=0)
+    retry_s: float = Field(default=30.0, gt=0, lt=math.inf)
     """A failed instance is replaced so long after it failed, longer after each further one."""
-    requeue_failed_s: float = Field(default=600.0, gt=0)
+    requeue_failed_s: float = Field(default=600.0, gt=0, lt=math.inf)
     """Where no more may run beside it, a failed instance is requeued after so long."""
+    min_run_s: float = Field(default=60.0, ge=0, lt=math.inf)
+    """A job gives way to a service only once it has run for so long since its last start, or for as long as policies say."""
     first_in: list[str] = Field(default_factory=list)
     """Partitions in which tasks of services may go before other jobs, and jobs that may be preempted give way to them;
     ``*``: all; none: nowhere, for any user may report any load of his own service."""

@@ -51,3 +51,8 @@ class PreemptsByRank(Policy, Protocol):
     def preempts_by_rank(self) -> bool:
         """Whether it does so with its present parameters."""
         ...
+
+
+def min_run_s_of(policy: Policy) -> float:
+    """For so long since its last start a job is not preempted: the policy's parameter ``min_run_s``; 0 where it has none."""
+    return float(getattr(policy, "min_run_s", 0.0))

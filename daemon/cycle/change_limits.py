@@ -31,7 +31,13 @@ class ChangeLimits:
         self._changed_s[job_id] = max(at_s, self._changed_s.get(job_id, at_s))
 
     def admit(
-        self, urgent: Sequence[JobChange], ordinary: Sequence[JobChange], steady_s: float, *, already: int = 0
+        self,
+        urgent: Sequence[JobChange],
+        ordinary: Sequence[JobChange],
+        steady_s: float,
+        *,
+        services: Sequence[JobChange] = (),
+        already: int = 0,
     ) -> AdmittedChanges:
         """Cut a cycle's changes to what is allowed.
 
@@ -40,21 +46,28 @@ class ChangeLimits:
                 them, so that only the number counts.
             ordinary: orders and rewrites, most urgent first (jobs that shall start lead them).
             steady_s: the cycle's instant.
+            services: leases, starts and requeues of services' tasks, most urgent first; before what is ordinary, but of what
+                urgent changes leave they have half at most as long as that wants the rest: users may have many tasks.
             already: so many of the cycle's changes were admitted before.
         """
         limits = self.settings
         self._forget(steady_s)
         most = max(limits.max_changes_per_cycle - already, 0)
         passed = list(urgent[:most])
-        deferred = len(urgent) - len(passed)
+        left = most - len(passed)
+        ready_s = [
+            self._changed_s.get(change.job_id, float("-inf")) + limits.min_change_interval_s for change in ordinary
+        ]
+        ready = sum(at_s <= steady_s for at_s in ready_s)
+        passed += services[: max(left - ready, (left + 1) // 2)]
+        deferred = len(urgent) + len(services) - len(passed)
         retry_s = steady_s if deferred else float("inf")
-        for change in ordinary:
-            ready_s = self._changed_s.get(change.job_id, float("-inf")) + limits.min_change_interval_s
-            if ready_s <= steady_s and len(passed) < most:
+        for change, at_s in zip(ordinary, ready_s, strict=True):
+            if at_s <= steady_s and len(passed) < most:
                 passed.append(change)
                 continue
             deferred += 1
-            retry_s = min(retry_s, max(ready_s, steady_s))
+            retry_s = min(retry_s, max(at_s, steady_s))
         for change in passed:
             if change.kind in ("order", "rewrite"):
                 self._changed_s[change.job_id] = steady_s

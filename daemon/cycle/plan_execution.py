@@ -118,8 +118,8 @@ class PlanExecutor:
             state.job_cache.promote(plan.promoted.tolist(), now_s)
         preemption_steps, share_steps = steps + begun, share_steps + joins.begun
         urgent = [step.change for step in share_steps] + [step.change for step in preemption_steps]
-        urgent += [step.change for step in service_steps]
-        admitted = self._limits.admit(urgent, ordinary, at.steady_s)
+        services = [step.change for step in service_steps]
+        admitted = self._limits.admit(urgent, ordinary, at.steady_s, services=services)
         self._sent = len(admitted.changes)
         admitted_keys = {change.key for change in admitted.changes}
         preemption_steps = [step for step in preemption_steps if step.change.key in admitted_keys]

@@ -23,8 +23,10 @@ something that a snapshot does not tell, such as a reservation, and would only k
 class GoingFirst:
     """The tasks that go first, from cycle to cycle."""
 
-    _room_since_s: dict[int, float] = field(default_factory=dict)
-    """Since when there is room for each that shall go first, by the steady clock."""
+    _room_s: dict[int, float] = field(default_factory=dict)
+    """How long in all each that waits should have gone first and there was room for it."""
+    _seen_s: dict[int, float] = field(default_factory=dict)
+    """When that was so last, by the steady clock, of those of which it was in the last cycle."""
 
     def choose(
         self,
@@ -53,6 +55,20 @@ class GoingFirst:
                 running = own.count_staying(one.device, draining)
                 wanted |= jobs_that_may_start(one, own.waiting[one.device], running, now_s=at.now_s, left=left)
         fitting = tasks_that_fit(snapshot, wanted)
-        self._room_since_s = {job_id: self._room_since_s.get(job_id, at.steady_s) for job_id in fitting}
-        late = {job_id for job_id, since_s in self._room_since_s.items() if at.steady_s - since_s >= NOT_STARTED_S}
+        self._count(fitting, wanted, tasks, at.steady_s)
+        late = {job_id for job_id in wanted if self._room_s.get(job_id, 0.0) >= NOT_STARTED_S}
         return wanted - late, fitting - late
+
+    def _count(
+        self, fitting: set[int], wanted: set[int], tasks: Mapping[ServiceKey, ServiceTasks], steady_s: float
+    ) -> None:
+        """Go on counting; from the beginning once there is no room, or it has started. That it is not wanted for a while
+        begins nothing anew, for that is its owner's word.
+        """
+        waits = {record.job.job_id for own in tasks.values() for each in own.waiting.values() for record in each}
+        kept = (waits - wanted) | fitting
+        self._room_s = {job_id: room_s for job_id, room_s in self._room_s.items() if job_id in kept}
+        for job_id in fitting:
+            passed_s = steady_s - self._seen_s.get(job_id, steady_s)
+            self._room_s[job_id] = self._room_s.get(job_id, 0.0) + passed_s
+        self._seen_s = dict.fromkeys(fitting, steady_s)

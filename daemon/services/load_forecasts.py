@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
-from slurm_soda.policies.services.forecast import DAY, MOST_DAYS, LoadHistory, LoadModel, forecast_load, learn_load
+from slurm_soda.policies.services.forecast import LoadHistory, LoadModel, forecast_load, learn_load
 
 LEARN_EVERY_S = 3600.0
 """Which method is right for a service is judged so often: once for one service in a cycle at most."""
@@ -18,10 +18,7 @@ LEARN_EVERY_S = 3600.0
 
 @dataclass(slots=True)
 class _Series:
-    minute: list[int] = field(default_factory=list)
-    qps: list[float] = field(default_factory=list)
-    history: LoadHistory | None = None
-    """Of the minutes above; ``None``: there are new ones."""
+    history: LoadHistory
     model: LoadModel | None = None
     learned_s: float = -math.inf
     """By the steady clock."""
@@ -39,14 +36,21 @@ class LoadForecasts:
     def add(self, minutes: Iterable[LoadMinute]) -> None:
         """Take in minutes that are over."""
         for one in minutes:
-            series = self._series.setdefault(ServiceKey(one.owner, one.name), _Series())
-            series.minute.append(int(one.at_s // MINUTE_S))
-            series.qps.append(one.load_qps)
-            series.history = None
+            key, minute = ServiceKey(one.owner, one.name), int(one.at_s // MINUTE_S)
+            known = self._series.get(key)
+            if known is None:
+                self._series[key] = _Series(LoadHistory(minute, np.array([one.load_qps])))
+            else:
+                known.history = known.history.with_minute(minute, one.load_qps)
 
-    def recall(self, minutes: Mapping[ServiceKey, tuple[list[int], list[float]]]) -> None:
+    def recall(self, histories: Iterable[tuple[ServiceKey, LoadHistory]]) -> None:
         """What the store has, in the place of what is known."""
-        self._series = {key: _Series(*columns) for key, columns in minutes.items()}
+        self._series = {key: _Series(history) for key, history in histories}
+
+    def forget(self, services: Iterable[ServiceKey]) -> None:
+        """These are not known any more."""
+        for key in services:
+            self._series.pop(key, None)
 
     def tell(self, services: Collection[ServiceKey], now_s: float, steady_s: float) -> dict[ServiceKey, float]:
         """The highest load that is expected within the horizon, of services for which a method has proved itself."""
@@ -57,7 +61,7 @@ class LoadForecasts:
             if series is None or series.model is None:
                 continue
             if series.told[0] != minute:
-                forecast = forecast_load(self._history(series), series.model, minute)
+                forecast = forecast_load(series.history, series.model, minute)
                 series.told = minute, forecast.most_qps if math.isfinite(forecast.error_ratio) else math.nan
             if not math.isnan(series.told[1]):
                 found[key] = series.told[1]
@@ -69,15 +73,5 @@ class LoadForecasts:
             series = self._series.get(key)
             if series is not None and steady_s - series.learned_s >= LEARN_EVERY_S:
                 series.learned_s = steady_s
-                series.model = learn_load(self._history(series), horizon)
+                series.model = learn_load(series.history, horizon)
                 return
-
-    def _history(self, series: _Series) -> LoadHistory:
-        if series.history is None:
-            most = MOST_DAYS * DAY
-            if len(series.minute) > 2 * most:
-                series.minute, series.qps = series.minute[-most:], series.qps[-most:]
-            series.history = LoadHistory.of(
-                np.array(series.minute, dtype=np.int64), np.array(series.qps, dtype=np.float64)
-            )
-        return series.history

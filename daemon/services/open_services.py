@@ -20,6 +20,7 @@ from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_drains import OpenDrains, SeenServices, WantedDrain
+from slurm_soda.daemon.services.owners_turns import take_turns
 from slurm_soda.daemon.services.refusals import Refusals
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute
@@ -63,6 +64,13 @@ class ServiceStep:
     change: JobChange
     start: StartStep | None = None
     drain: Drain | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose service it is."""
+        if self.drain is not None:
+            return self.drain.key.owner
+        return self.start.job.user if self.start is not None else ""
 
 
 @dataclass(slots=True)
@@ -154,7 +162,7 @@ class OpenServices:
         acts: bool,
         out_of_scope: Callable[[ServiceKey], str] = lambda _key: "",
     ) -> list[ServiceStep]:
-        """What to send, leases that keep tasks from starting first; and the answers to routers.
+        """What to send, each owner's leases that keep tasks from starting first; and the answers to routers.
 
         Args:
             slurm_state: as Slurm shows itself.
@@ -175,9 +183,10 @@ class OpenServices:
             self.drains.begin(drains, seen, job_cache)
         steps = [ServiceStep(change, drain=drain) for change, drain in self.drains.advance(seen, acts=acts)]
         if acts:
-            # Where the change limits cut, no service loses its leases to the starts of another.
             starts = sorted(self._starts(scales, at, left), key=lambda one: one.lets_start)
             steps = [ServiceStep(one.change, start=one) for one in starts] + steps
+        # Where the change limits cut, no owner loses his leases to the many tasks of another.
+        steps = take_turns(steps, lambda one: one.owner)
         self._answer(scales, snapshot, out_of_scope)
         return steps
 
@@ -226,6 +235,7 @@ class OpenServices:
         self.board.saved(services)
         self.board.saved_minutes(minutes)
         self.forecasts.add(minutes)
+        self.forecasts.forget(self._gone)
         self._written = (), ()
         self._gone = []
         self.drains.saved()

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey, ServiceStatus
-from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, QueryTotals, RecentLoad
+from slurm_soda.daemon.services.recent_load import RecentLoad
+from slurm_soda.daemon.services.service_load import MINUTE_S, LoadMinute, MinuteLoads, QueryTotals
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterAnswer, RouterReport

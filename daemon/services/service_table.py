@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from slurm_soda.daemon.config import EVERYWHERE, ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks, device_of
-from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, Service, ServiceTable
+from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, IntColumn, Service, ServiceTable
 from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.wire.services.router_report import ReportedInstance
@@ -67,9 +67,8 @@ def build_service_table(
         load_qps=np.array(loads, dtype=np.float64),
         forecast_qps=np.array([forecast_qps.get(one.key, _NAN) for one in known], dtype=np.float64),
         low_since_s=np.array([low_since_s.get(one.key, _NAN) for one in known], dtype=np.float64),
-        waiting=np.array(
-            [[tasks.get(one.key, NO_TASKS).count_waiting(device) for device in Device] for one in known], dtype=np.int64
-        ).reshape(len(known), 2),
+        waiting=_by_device([tasks.get(one.key, NO_TASKS).count_waiting for one in known]),
+        by_owner=_by_device([tasks.get(one.key, NO_TASKS).count_by_owner for one in known]),
         job_id=np.array([job_id for job_id, *_ in rows], dtype=np.int64),
         service=np.array([row for _, row, *_ in rows], dtype=np.int64),
         device=np.array([device for _, _, device, *_ in rows], dtype=np.int64),
@@ -107,9 +106,14 @@ def placement_settings(settings: ServicesSettings) -> ServiceSettings:
         horizon_s=settings.horizon_s,
         retry_s=settings.retry_s,
         requeue_failed_s=settings.requeue_failed_s,
+        min_run_s=settings.min_run_s,
         first_in=tuple(one for one in settings.first_in if one != EVERYWHERE),
         first_everywhere=EVERYWHERE in settings.first_in,
     )
+
+
+def _by_device(counts: Sequence[Callable[[Device], int]]) -> IntColumn:
+    return np.array([[count(device) for device in Device] for count in counts], dtype=np.int64).reshape(-1, len(Device))
 
 
 def _counts(standing: str) -> bool:

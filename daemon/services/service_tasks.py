@@ -73,6 +73,11 @@ class ServiceTasks:
                 counts[array_of(one.job)] += one.count
         return sum(min(count, self.admitted.get(array, count)) for array, count in counts.items())
 
+    def count_by_owner(self, device: Device) -> int:
+        """Those of them that start by themselves, by their owner's word."""
+        own = sum(one.count for one in self.waiting[device] if one.may_start)
+        return min(own, self.count_waiting(device))
+
 
 NO_TASKS = ServiceTasks()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import cast
 
+import numpy as np
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
@@ -17,6 +18,7 @@ from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S
 from slurm_soda.daemon.services.service_load import MINUTE_S, MOST_COUNT, LoadMinute
 from slurm_soda.daemon.store.tables.services import ServiceDrainRow, ServiceMinuteRow, ServiceRow
+from slurm_soda.policies.services.forecast import LoadHistory
 from slurm_soda.wire.errors import RecordError
 from slurm_soda.wire.services.router_report import RouterReport
 from slurm_soda.wire.services.service_file import ReplicaLimits, read_service_file
@@ -99,15 +101,15 @@ def add_minutes(session: Session, minutes: Iterable[LoadMinute]) -> None:
         row.cpu, row.gpu = max(row.cpu, one.cpu), max(row.gpu, one.gpu)
 
 
-def load_loads(session: Session, since_s: float) -> dict[ServiceKey, tuple[list[int], list[float]]]:
-    """Load by minute (Unix time / 60) of all services since an instant: minutes and queries in a second."""
-    query = select(ServiceMinuteRow.owner, ServiceMinuteRow.name, ServiceMinuteRow.at_s, ServiceMinuteRow.load_qps)
-    found: dict[ServiceKey, tuple[list[int], list[float]]] = {}
-    for owner, name, at_s, load_qps in session.execute(query.where(ServiceMinuteRow.at_s >= since_s)):
-        minute, qps = found.setdefault(ServiceKey(owner, name), ([], []))
-        minute.append(int(at_s // MINUTE_S))
-        qps.append(load_qps)
-    return found
+def load_loads(session: Session, since_s: float) -> Iterator[tuple[ServiceKey, LoadHistory]]:
+    """Load by minute of the services that are known, since an instant; one at a time, as a month has many minutes."""
+    known = session.execute(select(ServiceRow.owner, ServiceRow.name).order_by(ServiceRow.id)).all()
+    for owner, name in known:
+        own = (ServiceMinuteRow.owner == owner, ServiceMinuteRow.name == name, ServiceMinuteRow.at_s >= since_s)
+        rows = session.execute(select(ServiceMinuteRow.at_s, ServiceMinuteRow.load_qps).where(*own)).all()
+        if rows:
+            columns = np.array([(at_s // MINUTE_S, load_qps) for at_s, load_qps in rows])
+            yield ServiceKey(owner, name), LoadHistory.of(columns[:, 0].astype(np.int64), columns[:, 1])
 
 
 def minutes_of(session: Session, key: ServiceKey, since_s: float) -> Sequence[ServiceMinuteRow]:

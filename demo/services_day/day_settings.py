@@ -127,6 +127,7 @@ rewrite = "off"
 [services]
 enabled = {"true" if places else "false"}
 cool_down_s = {max(5.0, hour_s / 2):.0f}
+min_run_s = {max(1.0, hour_s / 10):.0f}
 horizon_s = 60
 first_in = ["*"]
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from slurm_soda.policies.cpu_fit.stage import CpuFit
 from slurm_soda.policies.plan import JobNotes, Plan
-from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.policy import Policy, min_run_s_of
 from slurm_soda.policies.pools.stages.policy_in_pools import PolicyInPools
 from slurm_soda.policies.pools.stages.pool_order import OrderWaitingJobs
 from slurm_soda.policies.pools.stages.requeued_borrowers import RequeuedBorrowersFirst
@@ -59,7 +59,7 @@ def pipeline_of(policy: Policy) -> Pipeline:
             OrderWaitingJobs(),
             CpuFit(),
             JoinRunningJobs(),
-            PlaceServices(),
+            PlaceServices(min_run_s_of(policy)),
             KeepScope(),
         )
     )

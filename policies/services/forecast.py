@@ -56,6 +56,15 @@ class LoadHistory:
         dense[minute[kept] - start] = qps[kept]
         return cls(start, dense)
 
+    def with_minute(self, minute: int, qps: float) -> LoadHistory:
+        """The same up to this minute, and this one as its last: what is later was by a clock that somebody set back."""
+        start = max(self.start, minute - MOST_DAYS * DAY + 1) if self.start <= minute and len(self.qps) else minute
+        dense = np.full(minute - start + 1, np.nan)
+        known = self.qps[start - self.start : minute - self.start] if start < self.end else self.qps[:0]
+        dense[: len(known)] = known
+        dense[-1] = qps
+        return LoadHistory(start, dense)
+
     @property
     def end(self) -> int:
         """The minute after the last."""

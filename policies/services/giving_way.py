@@ -16,9 +16,14 @@ from slurm_soda.policies.waiting.overdue import find_protected
 
 
 class GivingWay:
-    """What becomes free once jobs have left: of those that leave already, and of those that are chosen here."""
+    """What becomes free once jobs have left: of those that leave already, and of those that are chosen here.
 
-    def __init__(self, snapshot: ClusterSnapshot, plan: Plan, places: FreePlaces) -> None:
+    Attributes:
+        again_s: when one more job may give way, if an instance found too few; else infinite.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, plan: Plan, places: FreePlaces, min_run_s: float) -> None:
+        """``min_run_s``: nobody gives way before so long after his last start."""
         self._snapshot, self._places = snapshot, places
         jobs, nodes = snapshot.jobs, snapshot.nodes
         own = np.array(sorted(own_jobs(snapshot.services)), dtype=np.int64)
@@ -31,6 +36,10 @@ class GivingWay:
         settings = snapshot.services.settings
         yields = np.array([settings.may_go_first(name) for name in snapshot.partitions], dtype=np.bool_)
         may &= yields[jobs.partition]
+        ripe_s = jobs.start_s + min_run_s
+        self._ripens_s = float(ripe_s[may & (ripe_s > snapshot.now_s)].min(initial=np.inf))
+        self.again_s = np.inf
+        may &= snapshot.now_s >= ripe_s
         rows = np.flatnonzero(may)
         self._last_first: list[int] = rows[np.lexsort((-jobs.job_id[rows], -jobs.submit_s[rows]))].tolist()
         self._held = _held_by(snapshot, np.flatnonzero(may | leaves))
@@ -48,6 +57,7 @@ class GivingWay:
         if node is None:
             found, node = self._last(request, nodes)
             if node is None:
+                self.again_s = self._ripens_s
                 return None
             for row in found:
                 self._leave(row)

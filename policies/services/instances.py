@@ -51,6 +51,8 @@ class ServiceState:
     """Instances that answer, or will, by :class:`.Device`."""
     failures: tuple[int, int] = (0, 0)
     """Instances that failed since one was ready, by :class:`.Device`."""
+    by_owner: tuple[int, int] = (0, 0)
+    """Waiting tasks that start by their owner's own word, by :class:`.Device`."""
 
     @property
     def load_qps(self) -> float:
@@ -104,7 +106,7 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
     ends = np.searchsorted(table.service[order], np.arange(len(table.services) + 1)).tolist()
     order_list, types = order.tolist(), _gpu_types(snapshot)
     rows = (table.job_id.tolist(), table.device.tolist(), table.state.tolist(), table.since_s.tolist())
-    limit_s, failures = table.settings.start_limit_s, table.failures.tolist()
+    limit_s, failures, by_owner = table.settings.start_limit_s, table.failures.tolist(), table.by_owner.tolist()
     columns = (table.load_qps.tolist(), table.forecast_qps.tolist(), table.low_since_s.tolist(), table.waiting.tolist())
     for row, (service, seen, forecast, low, waiting) in enumerate(zip(table.services, *columns, strict=True)):
         cpu_qps, by_type = _capacities(service)
@@ -121,6 +123,7 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
         yield ServiceState(
             row, service, seen, forecast, low, (waiting[0], waiting[1]), tuple(instances), cpu_qps, slowest,
             table.settings, (usable[0], usable[1]), (failures[row][0], failures[row][1]) if failures else (0, 0),
+            (by_owner[row][0], by_owner[row][1]) if by_owner else (0, 0),
         )  # fmt: skip
 
 

@@ -30,8 +30,13 @@ class PlaceServices:
     each instance that leaves, and a :class:`.PreemptJob` for each job that gives way to a service that needs a GPU.
 
     O(services x nodes) at most; nothing without services.
+
+    Attributes:
+        min_run_s: what the policy says: a job gives way only once it has run for so long since its last start, and for as
+            long as the site says of services (:attr:`.ServiceSettings.min_run_s`).
     """
 
+    min_run_s: float = 0.0
     name: str = "services"
 
     def apply(self, snapshot: ClusterSnapshot, plan: Plan) -> Plan:
@@ -49,13 +54,19 @@ class PlaceServices:
             actions += _scalings(state, target, changes, places, first)
             actions += [_drain(state, one, why) for one, why in changes.drains]
             if first[Device.GPU] and _is_short(state, state.seen_qps):
-                urgent.append((state, min(changes.starts[Device.GPU], _lacking(state))))
+                wanted = min(changes.starts[Device.GPU], _lacking(state)) - state.by_owner[Device.GPU]
+                urgent.append((state, max(wanted, 0)))
             else:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
             next_s = min(next_s, changes.retry_s, _cooled_s(state, target, now_s))
-        preempts = _give_way(snapshot, plan, places, urgent)
+        giving_way = GivingWay(snapshot, plan, places, self._least_run_s(snapshot)) if urgent else None
+        preempts = [] if giving_way is None else _give_way(snapshot, giving_way, places, urgent)
+        next_s = next_s if giving_way is None else min(next_s, giving_way.again_s)
         return _with_preempts(replace(plan, actions=(*plan.actions, *actions), next_event_s=next_s), preempts)
+
+    def _least_run_s(self, snapshot: ClusterSnapshot) -> float:
+        return max(self.min_run_s, snapshot.services.settings.min_run_s)
 
 
 def renew_low_since(snapshot: ClusterSnapshot, plan: Plan) -> FloatColumn:
@@ -84,7 +95,7 @@ def _goes_first(state: ServiceState, target: Target, changes: Changes, places: F
     may = [
         state.settings.may_go_first(state.service.partitions(device))
         and state.profiled  # else nobody knows how many would do
-        and changes.starts[device] > 0
+        and changes.starts[device] > state.by_owner[device]  # those start without sodad, and nobody puts them first
         and state.failures[device] < MOST_FAILURES
         for device in Device
     ]
@@ -175,12 +186,10 @@ def _cooled_s(state: ServiceState, target: Target, now_s: float) -> float:
 
 
 def _give_way(
-    snapshot: ClusterSnapshot, plan: Plan, places: FreePlaces, urgent: Sequence[tuple[ServiceState, int]]
+    snapshot: ClusterSnapshot, leaving: GivingWay, places: FreePlaces, urgent: Sequence[tuple[ServiceState, int]]
 ) -> list[PreemptJob]:
     """Who leaves for services that need GPUs and find none."""
-    if not urgent:
-        return []
-    leaving, jobs, table = GivingWay(snapshot, plan, places), snapshot.jobs, snapshot.services
+    jobs, table = snapshot.jobs, snapshot.services
     found = []
     for state, wanted in urgent:
         mine = (table.task_service == state.row) & (table.task_device == Device.GPU)

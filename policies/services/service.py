@@ -137,6 +137,8 @@ class ServiceTable:
     task_device: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     failures: IntColumn = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     """Instances that failed since one was ready, by service and :class:`Device`; empty: none."""
+    by_owner: IntColumn = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    """Of :attr:`waiting` those that start by their owner's own word, whenever Slurm likes; empty: none."""
     free_bandwidth_gb_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Memory bandwidth that each node of the snapshot has left until it is contended; NaN where it is not measured;
     empty: of no node."""

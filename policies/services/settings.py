@@ -33,6 +33,8 @@ class ServiceSettings:
     """An instance that starts for so long counts as failed."""
     queued_s: float = 60.0
     """CPU jobs that have waited for so long make a service prefer idle GPUs to cores."""
+    min_run_s: float = 60.0
+    """A job gives way only once it has run for so long since its last start, or for as long as the policy says."""
     first_in: tuple[PartitionName, ...] = ()
     """Partitions in which tasks of services may go before other jobs, and jobs that can be requeued give way to them. None
     unless the site says so, for any user may report any load of a service of his own."""
@@ -48,6 +50,7 @@ class ServiceSettings:
             ("retry_s", 0.0 < self.retry_s < math.inf, "seconds, above 0"),
             ("start_limit_s", 0.0 < self.start_limit_s < math.inf, "seconds, above 0"),
             ("queued_s", 0.0 <= self.queued_s < math.inf, "seconds, from 0"),
+            ("min_run_s", 0.0 <= self.min_run_s < math.inf, "seconds, from 0"),
             ("requeue_failed_s", 0.0 < self.requeue_failed_s < math.inf, "seconds, above 0"),
         )
         for name, holds, allowed in rules:

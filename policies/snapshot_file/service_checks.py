@@ -44,10 +44,12 @@ def check_services(snapshot: ClusterSnapshot) -> None:
         raise unexpected(
             f"{_WHERE}.waiting", table.waiting.shape, f"the shape {(count, len(Device))}: services, devices"
         )
-    if table.failures.shape not in ((0, len(Device)), table.waiting.shape):
-        raise unexpected(f"{_WHERE}.failures", table.failures.shape, f"the shape {table.waiting.shape}, or no values")
+    for name, column in (("failures", table.failures), ("by_owner", table.by_owner)):
+        if column.shape not in ((0, len(Device)), table.waiting.shape):
+            raise unexpected(f"{_WHERE}.{name}", column.shape, f"the shape {table.waiting.shape}, or no values")
     _check_range("waiting", table.waiting.ravel(), 0, _MOST_INSTANCES)
     _check_range("failures", table.failures.ravel(), 0, _MOST)
+    _check_range("by_owner", table.by_owner.ravel(), 0, _MOST_INSTANCES)
     for name in ("load_qps", "forecast_qps", "free_bandwidth_gb_s"):
         _check_range(name, getattr(table, name), 0, _MOST)
     for name in ("low_since_s", "since_s"):

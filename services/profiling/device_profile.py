@@ -101,7 +101,7 @@ def _can(best: MeasuredBatch, device: str, gpu_type: str, target: LatencyTarget,
     profile = ProfiledDevice(
         device, best.batch, best.batch_ms, best.error_ratio, best.cores, gpu_type, best.bandwidth_gb_s
     )
-    qps = 1000.0 * best.batch / best.batch_ms
+    qps = 1000.0 * best.batch / (best.batch_ms * (1.0 + best.error_ratio))  # as it is counted on
     told = (
         f"{_name(device, gpu_type)}: batches of {best.batch} on {_cores(best.cores)} take {best.batch_ms:.1f} ms"
         f" (+{100 * best.error_ratio:.0f} %): {qps:.0f} queries/s an instance, the slowest within"

@@ -49,10 +49,11 @@ class Placer(Protocol):
 class StagePlacer:
     """slurm-soda's stage, as sodad asks it each cycle, on what a router would report."""
 
-    def __init__(self, rules: ServingRules, nodes: int) -> None:
+    def __init__(self, rules: ServingRules, nodes: int, min_run_s: float = 0.0) -> None:
+        """``min_run_s`` is that of :class:`.PlaceServices`."""
         self._rules, self._nodes = rules, nodes
         self._low_since_s: FloatColumn = np.full(len(rules.services.services), np.nan)
-        self._stage = PlaceServices()
+        self._stage = PlaceServices(min_run_s)
 
     def place(self, snapshot: ClusterSnapshot, tasks: Sequence[ServiceTask]) -> Placing:
         seen = replace(snapshot, services=self._table(snapshot, tasks))

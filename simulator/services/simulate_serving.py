@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.policies.policy import Policy
+from slurm_soda.policies.policy import Policy, min_run_s_of
 from slurm_soda.simulator.cluster import SimulatedCluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.deciders.protocols import Decider
@@ -63,20 +63,26 @@ class ServedWorkload:
         """The same with the tasks among the jobs."""
         recorder, found = ServingRecorder(self.rules, self.workload.origin_s), list[ServingDecider]()
         jobs, at_once = len(self.workload) - len(self.tasks), not (costs or Costs()).checkpoint_s
+        placer = self._placer(policy, costs or Costs())
 
         def around(inner: Decider) -> Decider:
             view = ClusterView(policy, self.workload, self.cluster, at_once=at_once)
-            known: dict[str, Any] = {"rules": self.rules, "placer": self._placer(), "recorder": recorder, "jobs": jobs}
+            known: dict[str, Any] = {"rules": self.rules, "placer": placer, "recorder": recorder, "jobs": jobs}
             found.append(ServingDecider(inner, view, self.tasks, **known))
             return found[0]
 
         outcome = simulate(self.workload, self.cluster, policy, agents=agents, costs=costs, around=around, **options)
         return replace(outcome, services=found[0].record())
 
-    def _placer(self) -> Placer:
+    def _placer(self, policy: Policy, costs: Costs) -> Placer:
         if self.rules.mode == PEAK:
             return PeakPlacer(self.rules)
-        return PackedPlacer(self.rules) if self.rules.mode == PACKED else StagePlacer(self.rules, len(self.cluster))
+        if self.rules.mode == PACKED:
+            return PackedPlacer(self.rules)
+        rules = self.rules
+        if not (costs.restart_s or costs.checkpoint_s or self.workload.restart_s.any()):  # nothing that a run must pay
+            rules = replace(rules, settings=replace(rules.settings, min_run_s=0.0))
+        return StagePlacer(rules, len(self.cluster), min_run_s_of(policy))
 
 
 def _of_jobs(outcome: SimulationOutcome, tasks: int) -> SimulationOutcome:

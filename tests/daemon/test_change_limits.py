@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,23 @@ def test_what_an_earlier_daemon_changed_counts() -> None:
     limits = ChangeLimits(ChangeLimitSettings(min_change_interval_s=10.0))
     limits.remember(1, 98.0)
     assert not limits.admit([], [order(1)], 100.0).changes
+
+
+@pytest.mark.parametrize(
+    ("most", "services", "ordinary", "passed"),
+    [(10, 50, 50, (5, 5)), (10, 50, 2, (8, 2)), (10, 3, 50, (3, 7)), (10, 50, 0, (10, 0)), (1, 5, 5, (1, 0))],
+)
+def test_services_leave_half_to_others_that_wait(
+    most: int, services: int, ordinary: int, passed: tuple[int, int]
+) -> None:
+    """A user's own tasks, of which he may have thousands, are no reason that nobody's order is sent."""
+    limits = ChangeLimits(ChangeLimitSettings(max_changes_per_cycle=most))
+    own, others = [order(job_id) for job_id in range(services)], [order(1000 + job_id) for job_id in range(ordinary)]
+    admitted = limits.admit([], others, 100.0, services=own)
+    ids = [change.job_id for change in admitted.changes]
+    assert (sum(one < 1000 for one in ids), sum(one >= 1000 for one in ids)) == passed
+    assert ids == sorted(ids), "the first ones of each"
+    assert (admitted.deferred, admitted.retry_s) == (services + ordinary - sum(passed), 100.0)
 
 
 @given(

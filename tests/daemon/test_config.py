@@ -37,6 +37,8 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
         ("[api]\nport = 99999", ["api.port = 99999", "at most 65535"]),
         ('[sharing]\npartitions = ["a"]\ndifferent_users = ["a", "b"]',
          ["sharing.different_users = ['a', 'b']", "partitions that sharing.partitions names too"]),
+        ("[services]\nhorizon_s = 90000", ["services.horizon_s = 90000", "at most 86400"]),
+        ("[services]\ncool_down_s = inf", ["services.cool_down_s = inf", "less than inf"]),
         ('[api]\nreport_uids = ["root"]', ["api.report_uids.0 = 'root'", "a whole number"]),
         ("[slurm]\naccounting = 1", ["slurm.accounting = 1", "true or false"]),
         ("policy = [\n", ["not valid TOML"]),

@@ -86,3 +86,41 @@ def test_a_task_that_slurm_does_not_start_though_there_is_room_goes_first_no_mor
     live(slurm, daemon, router, 3)
     assert task.state == "PENDING"
     assert task.priority + task.site_factor < slurm.all[2].priority
+
+
+def test_such_a_task_gets_no_new_time_by_a_load_that_falls_for_a_moment(fresh_store: Path) -> None:
+    """A load is what its owner says: by a report of none now and then it would be first in line for good."""
+    slurm = cluster(gpus=2, tasks=1)
+    slurm.submit(1, gpus=1, work_s=1e6, checkpoint=None)
+    slurm.tick()
+    slurm.submit(2, gpus=2, work_s=5000.0, checkpoint=None)
+    (task,) = slurm.tasks(GPU)
+    task.never_starts = True
+    daemon = sodad(slurm, fresh_store, services=FIRST, policy={"name": "multifactor"}, cycle={"skipping_limit_s": 1.0})
+    router, first_s = Router(slurm, load_qps=300.0), 0.0
+    for at_s in range(0, 900, 15):
+        router.load_qps = 0.0 if at_s % 300 == 285 else 300.0
+        live(slurm, daemon, router, 1)
+        slurm.advance(14.0, step_s=14.0)
+        first_s += 15.0 * (task.priority + task.site_factor > slurm.all[2].priority)
+    assert task.state == "PENDING"
+    assert 0.5 * NOT_STARTED_S <= first_s <= NOT_STARTED_S + 60.0
+
+
+def test_nobody_gives_way_to_tasks_that_start_by_their_owners_word(fresh_store: Path) -> None:
+    """These are not put first, so what became free would be others', and the next job would give way, without end."""
+    slurm = cluster(gpus=2, tasks=2)
+    for job_id in (1, 2):
+        slurm.submit(job_id, gpus=1, work_s=1e6, checkpoint="TERM")
+    slurm.tick()
+    slurm.submit(20, gpus=1, work_s=1e6, checkpoint="TERM")
+    slurm.all[20].priority = 1000
+    daemon = sodad(slurm, fresh_store, services=FIRST | {"min_run_s": 0.0})
+    router = Router(slurm, load_qps=5.0)
+    live(slurm, daemon, router, 6)
+    for task in slurm.tasks(GPU):
+        task.apart, task.eligible_s, task.reason = True, slurm.clock.now_s(), "None"
+    router.load_qps = 300.0
+    live(slurm, daemon, router, 40)
+    assert [row for row in daemon.preemptions() if not row.for_jobs] == []
+    assert sum(slurm.all[job_id].restarts for job_id in (1, 2, 20)) == 0

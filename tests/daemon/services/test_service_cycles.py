@@ -220,7 +220,7 @@ def test_a_job_that_consents_to_preemption_gives_way_to_a_service(fresh_store: P
     slurm.tick()
     slurm.submit(2, gpus=1, work_s=50.0, checkpoint=None)
     daemon, router = (
-        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}),
+        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"], "min_run_s": 0.0}),
         Router(slurm, load_qps=300.0),
     )
     live(slurm, daemon, router, 15)
@@ -237,7 +237,12 @@ def test_after_a_job_gave_way_in_vain_none_does_for_a_while(fresh_store: Path) -
     for job in (slurm.all[2], *slurm.tasks(GPU)):
         job.never_starts = True
     daemon, router = (
-        sodad(slurm, fresh_store, services=SERVICES | {"first_in": ["main"]}, preemption={"release_after_s": 5}),
+        sodad(
+            slurm,
+            fresh_store,
+            services=SERVICES | {"first_in": ["main"], "min_run_s": 0.0},
+            preemption={"release_after_s": 5},
+        ),
         Router(slurm, load_qps=300.0),
     )
     live(slurm, daemon, router, 30)

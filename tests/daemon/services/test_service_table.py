@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
@@ -120,6 +122,21 @@ def test_the_load_is_forecast_once_a_method_has_proved_itself() -> None:
     forecasts.add(LoadMinute(*KEY, (first + at) * 60.0, 1, load(at)) for at in range(30, minutes + 475))
     told = forecasts.tell([KEY], (first + minutes + 475) * 60.0, 4000.0)
     assert told[KEY] >= 90.0
+    forecasts.forget([KEY])
+    assert forecasts.tell([KEY], (first + minutes + 475) * 60.0, 8000.0) == {}
     quiet = LoadForecasts(600.0)
     quiet.add(LoadMinute(*KEY, (first + at) * 60.0, 1, load(at)) for at in range(minutes + 200))
     assert quiet.tell([KEY], (first + minutes + 200) * 60.0, 0.0)[KEY] < 30.0
+
+
+@pytest.mark.parametrize("value", [-math.inf, -1.0, 0.0, 1.0, 60.0, 86_400.0, 90_000.0, math.inf, math.nan])
+@pytest.mark.parametrize(
+    "name", ["headroom", "hysteresis", "cool_down_s", "horizon_s", "retry_s", "requeue_failed_s", "min_run_s"]
+)
+def test_what_the_configuration_takes_every_decision_takes(name: str, value: float) -> None:
+    """Else the first service that anybody starts would end all cycles."""
+    try:
+        settings = ServicesSettings.model_validate({name: value})
+    except ValidationError:
+        return
+    assert getattr(placement_settings(settings), name) == value

@@ -143,3 +143,18 @@ def test_what_is_judged_is_what_is_told(seed: int, length: int, horizon: int) ->
         for method in METHODS:
             one = _tell(method, LoadHistory(0, qps), at, horizon, _small(qps))
             assert one == pytest.approx(told[method][at], rel=1e-9, nan_ok=True)
+
+
+def test_a_minute_more_is_the_same_as_all_anew() -> None:
+    """Also over gaps, beyond the most days that count, and where the clock was set back."""
+    minutes = [5, 6, 9, 9, DAY, MOST_DAYS * DAY + 4, MOST_DAYS * DAY + 8, 3 * MOST_DAYS * DAY]
+    grown = LoadHistory(minutes[0], np.array([0.0]))
+    for count, minute in enumerate(minutes[1:], 2):
+        grown = grown.with_minute(minute, count - 1.0)
+        anew = LoadHistory.of(np.array(minutes[:count]), np.arange(float(count)))
+        known = anew.qps[np.argmax(~np.isnan(anew.qps)) :]
+        np.testing.assert_array_equal(grown.qps[np.argmax(~np.isnan(grown.qps)) :], known)
+        assert (grown.end, len(grown.qps) <= MOST_DAYS * DAY) == (anew.end, True)
+    back = history_of(np.arange(10.0)).with_minute(MONDAY + 4, 40.0)
+    assert (back.start, back.qps.tolist()) == (MONDAY, [0.0, 1.0, 2.0, 3.0, 40.0])
+    assert back.with_minute(MONDAY - 9, 7.0).qps.tolist() == [7.0]

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from slurm_soda.policies.pipeline.actions import ScaleService
-from slurm_soda.policies.pipeline.stages import empty_plan
+from slurm_soda.policies.pipeline.stages import empty_plan, pipeline_of
 from slurm_soda.policies.plan import JobNotes, JobVerdict
+from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.services.place_services import PlaceServices
 from slurm_soda.policies.services.service import Device, Service
+from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.policies.snapshot import NodeTable
 from tests.policies.cases import NOW_S, running, waiting
 from tests.policies.services.cases import (
@@ -40,6 +43,42 @@ def test_a_job_in_its_sure_run_does_not_give_way() -> None:
     """It started overdue: what it won by waiting is not lost at once (docs/policies/waiting.md)."""
     jobs = [{**job, "overdue": job["job_id"] == 4} for job in busy()]
     assert given_way(decided(world(table(ON_GPU, 100.0), jobs))) == [3]
+
+
+def just_started(job: dict[str, object], *job_ids: int) -> dict[str, object]:
+    """The job, but these have run for 20 s."""
+    return {**job, "start_s": NOW_S - 20.0} if job["job_id"] in job_ids else job
+
+
+def test_a_job_that_just_started_does_not_give_way() -> None:
+    """Else a service that has its instances leave and come could requeue the newest job before it gets anywhere."""
+    service = table(ON_GPU, 100.0)
+    assert given_way(decided(world(service, [just_started(job, 4) for job in busy()]))) == [3]
+    jobs = [just_started(job, 1, 2, 3, 4) for job in busy()]
+    nobody = decided(world(service, jobs))
+    assert (given_way(nobody), nobody.next_event_s) == ([], NOW_S + 40.0)
+    assert given_way(decided(replace(world(service, jobs), now_s=NOW_S + 40.0))) == [4]
+    settings = ServiceSettings(first_everywhere=True, min_run_s=10.0)
+    assert given_way(decided(world(table(ON_GPU, 100.0, settings=settings), jobs))) == [4]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "spared"),
+    [
+        ("tiresias-las", {}, 60.0),
+        ("tiresias-las", {"min_run_s": 600.0}, 600.0),
+        ("srsf", {"min_run_s": 0.0}, 60.0),
+        ("soda", {}, 60.0),
+        ("fifo", {}, 60.0),
+    ],
+)
+def test_what_the_policy_says_of_preemption_holds_for_services(
+    name: str, parameters: dict[str, float], spared: float
+) -> None:
+    for since_s, gives_way in ((spared - 1.0, []), (spared + 1.0, [1])):
+        jobs = [running(1, (0, 1), user="bob", since_s=since_s), waiting(9, 1, submit_s=NOW_S, may_preempt=False)]
+        snapshot = world(table(ON_GPU, 100.0), jobs, NodeTable.uniform(1, 1))
+        assert given_way(pipeline_of(make_policy(name, parameters)).decide(snapshot)) == gives_way
 
 
 def test_no_job_gives_way_to_a_service_while_an_overdue_one_waits_there() -> None:
@@ -121,3 +160,11 @@ def test_as_many_jobs_give_way_as_the_load_that_is_seen_needs() -> None:
     ):
         plan = decided(world(services, jobs))
         assert (first(plan), len(given_way(plan))) == ({"GPU": gives_way > 0}, gives_way), scaled(plan)
+
+
+def test_tasks_that_their_owner_lets_start_neither_go_first_nor_does_a_job_give_way_to_them() -> None:
+    jobs = [*(running(node + 1, (node, 1), submit_s=float(node)) for node in range(4)), waiting(9, 1)]
+    for by_owner, goes_first, left in ((0, True, 2), (1, True, 1), (2, False, 0), (5, False, 0)):
+        services = replace(table(ON_GPU, 600.0), by_owner=np.array([[0, by_owner]]))
+        plan = decided(world(services, jobs, NodeTable.uniform(4, 1)))
+        assert (scaled(plan), first(plan), len(given_way(plan))) == ({"GPU": 2}, {"GPU": goes_first}, left), by_owner

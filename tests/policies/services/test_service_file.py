@@ -107,6 +107,7 @@ BAD = [
     (("load_qps", 0), "inf", "snapshot.services.load_qps[0] = inf: expected a number from 0"),
     (("waiting",), {"shape": [1, 3], "values": [1, 2, 3]}, "snapshot.services.waiting = (1, 3): expected the shape (1, 2)"),
     (("failures",), {"shape": [2, 2], "values": [1, 2, 3, 4]}, "snapshot.services.failures = (2, 2): expected the shape ("),
+    (("by_owner",), {"shape": [2, 2], "values": [1, 2, 3, 4]}, "snapshot.services.by_owner = (2, 2): expected the shape ("),
     (("service", 0), 1, "snapshot.services.service[0] = 1: expected a number from 0 to 0"),
     (("device", 0), 2, "snapshot.services.device[0] = 2: expected a number from 0 to 1"),
     (("state", 1), -1, "snapshot.services.state[1] = -1: expected a number from 0 to 3"),

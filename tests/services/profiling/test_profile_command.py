@@ -81,7 +81,9 @@ def test_a_service_is_measured_on_both_devices_and_its_profile_kept(tmp_path: Pa
         assert 50.0 + 2.0 * one.batch_ms * (1.0 + one.error_ratio) <= 500.0
     told: dict[str, Any] = json.loads(done.stdout)
     assert [one["batch"] for one in told["devices"]] == [cpu.batch, gpu.batch]
-    assert "queries/s an instance" in told["devices"][0]["meaning"]
+    for one, shown in zip((cpu, gpu), told["devices"], strict=True):
+        qps = 1000.0 * one.batch / (one.batch_ms * (1.0 + one.error_ratio))
+        assert f"{qps:.0f} queries/s an instance" in shown["meaning"], "as many as sodad counts on"
 
 
 def test_that_a_device_cannot_meet_the_target_is_a_result(tmp_path: Path) -> None:
