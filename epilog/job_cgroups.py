@@ -3,7 +3,8 @@
 v1 trees are ``CONTROLLER/slurm_NODE/uid_U/job_J`` (``slurm`` alone on some builds), v2's is
 ``system.slice/slurmstepd.scope/job_J``. A job's group vanishes with its last process, and with it what it counted; the
 group above lives on and its CPU counter keeps what its children used, which is how the last seconds of a job can still
-be found (measured on Linux 6.18 with cgroup v1; v2 counts the same way by its documentation).
+be found (measured on Linux 6.18 with cgroup v1; v2 counts the same way by its documentation). In v2 that group also holds
+daemons of Slurm: ``system`` with each slurmstepd that starts or ends, and ``slurmd`` where systemd did not start that.
 
 Imported by the epilog: keep the imports few, they are paid by every job.
 """
@@ -14,6 +15,8 @@ import os
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 _MIB = 1 << 20
+_DAEMONS = ("system", "slurmd")
+"""v2: groups beside those of jobs."""
 
 
 class JobCgroup:
@@ -67,7 +70,12 @@ def find_job_cgroup(root: str, node: str, uid: int, job_id: int) -> JobCgroup | 
 def read_node_cpu_s(root: str, node: str) -> float | None:
     """CPU seconds of all jobs that this slurmd ever ran, gone ones included."""
     source, name = find_node_cgroup(root, node)
-    return read_cpu_s(f"{root}/cpuacct/{name}" if source == "cgroup/v1" else f"{root}/{name}") if source else None
+    if source == "cgroup/v1":
+        return read_cpu_s(f"{root}/cpuacct/{name}")
+    all_s = read_cpu_s(f"{root}/{name}") if source else None
+    if all_s is None:
+        return None
+    return all_s - sum(read_cpu_s(f"{root}/{name}/{daemons}") or 0.0 for daemons in _DAEMONS)
 
 
 def read_cpu_s(directory: str) -> float | None:

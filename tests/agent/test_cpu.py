@@ -59,6 +59,13 @@ class Kernel:
                 f"anon {int(rss_mib * MIB)}\nfile 999999999\nshmem {int(shared_mib * MIB)}\n"
             )
 
+    def serve(self, daemons: str, cpu_s: float) -> None:
+        """Slurm's own processes use CPU seconds in a group of theirs beside those of jobs, which v2 has."""
+        group = self._top / daemons
+        group.mkdir(exist_ok=True)
+        for one in (group, self._top):
+            self._count(one, cpu_s)
+
     def end(self, job_id: int) -> None:
         shutil.rmtree(self.job(job_id))
         del self._cpu_s[self.job(job_id)]
@@ -112,6 +119,21 @@ def test_what_a_job_used_after_its_last_reading_is_found(kernel: Kernel) -> None
     reader.read([ending, other], 12.0)
     assert used(ending).cpu_s == pytest.approx(5.25)
     assert used(other).cpu_s == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("kernel", TREES[2:], ids=["slurmstepd.scope", "n1_slurmstepd.scope"], indirect=True)
+def test_what_slurms_daemons_used_is_no_jobs(kernel: Kernel) -> None:
+    """On v2 each slurmstepd begins and ends in ``system``; ``slurmd`` is there where systemd did not start it."""
+    reader, run = CpuReader(str(kernel.root)), run_of(7)
+    kernel.work(7, 4.0)
+    kernel.serve("system", 0.5)
+    reader.read([run], 10.0)
+    kernel.work(7, 0.25)
+    kernel.serve("system", 0.125)
+    kernel.serve("slurmd", 0.5)
+    kernel.end(7)
+    reader.read([run], 11.0)
+    assert used(run).cpu_s == pytest.approx(4.25)
 
 
 def test_a_job_that_no_reading_ever_saw_is_found_too(kernel: Kernel) -> None:
