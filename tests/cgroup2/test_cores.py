@@ -96,7 +96,8 @@ def fits(site: Site) -> dict[int, CoreFit]:
 
 def test_the_agent_shrinks_one_training_and_grows_another(tuned: Site) -> None:
     """A model that needs two of four cores and a half, and has all four; then on one core of four, by srun."""
-    train = f"soda-train --profiles {CURVES} --model vgg16 --duration-s 1e6"
+    # Without that variable a training counts the cores that it may run on now, not those that its step was given.
+    train = f"env --unset=SLURM_CPUS_ON_NODE soda-train --profiles {CURVES} --model vgg16 --duration-s 1e6"
     options = ("--nodelist=n1", "--cpus-per-task=4", "--gres=gpu:1")
     for launch, start in (("exec", 4), ("exec srun --ntasks=1 --cpus-per-task=1", 1)):
         job = tuned.submit(f"{launch} {train}", *options)
