@@ -53,7 +53,12 @@ class Site:
         """Another agent.toml on n1, and an agent that has read it."""
         self.cluster.stop("soda-agent", node="n1")
         self.cluster.copy_in(text.encode(), "/etc/slurm-soda/agent.toml")
+        self.start_agent()
+
+    def start_agent(self) -> None:
+        """Until it listens: emulated, the hooks' way without an agent takes longer than the hooks may take."""
         self.cluster.start("soda-agent", node="n1")
+        self.until(lambda: "agent.sock" in self.root("ls /run/slurm-soda-agent"), "the agent listens")
 
     def clear(self) -> None:
         self.cluster.exec("root", ("scancel", "--user=alice"))
@@ -86,5 +91,6 @@ def _say(line: str) -> None:
 @pytest.fixture
 def site(cluster: VirtualCluster) -> Iterator[Site]:
     site = Site(cluster)
+    site.start_agent()
     yield site
     site.clear()

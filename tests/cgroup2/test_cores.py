@@ -43,35 +43,35 @@ def on_record(site: Site) -> list[dict[str, object]]:
 
 
 def test_cores_are_taken_and_given_back_in_slurms_own_groups(site: Site) -> None:
-    """Three real cores, one, a step that starts meanwhile, and three again by an agent that finds what was left behind."""
+    """Two real cores, one, a step that starts meanwhile, and two again by an agent that finds what was left behind."""
     second = (
-        "until [ -e /tmp/second-step ]; do sleep 0.5; done; srun --ntasks=1 --cpus-per-task=3 --overlap sleep 600 &"
+        "until [ -e /tmp/second-step ]; do sleep 0.5; done; srun --ntasks=1 --cpus-per-task=2 --overlap sleep 600 &"
     )
-    job = site.submit(BUSY.format(more=second), "--nodelist=n1", "--cpus-per-task=3")
-    whole = "0-2"
+    job = site.submit(BUSY.format(more=second), "--nodelist=n1", "--cpus-per-task=2")
+    whole = "0-1"
     try:
-        site.until(lambda: site.groups(job, "cpuset.cpus").get("") == whole, "the job has its three cores")
+        site.until(lambda: site.groups(job, "cpuset.cpus").get("") == whole, "the job has its two cores")
         site.until(lambda: bool(site.root(f"ls /var/spool/slurm-soda/{job}.*.usage 2>/dev/null; true")), "it is seen")
         assert allowed(site, job) == {whole}
         before = cores_used(site, job)
         site.cluster.stop("soda-agent", node="n1")
         done = site.cluster.exec("root", (PYTHON, "-c", HALVE, str(job), "/sys/fs/cgroup"), node="n1").check()
-        assert done.stdout.split() == ["3", "1"]
+        assert done.stdout.split() == ["2", "1"]
         assert set(site.groups(job, "cpuset.cpus").values()) == {"0"}
         assert set(site.groups(job, "cpuset.cpus.effective").values()) == {"0"}
         assert allowed(site, job) == {"0"}
         after = cores_used(site, job)
-        print(f"three busy loops used {before:.2f} cores of 3, {after:.2f} of 1")
-        assert before > 1.2
-        assert after < 1.1
+        print(f"three busy loops used {before:.2f} cores of 2, {after:.2f} of 1")
+        assert before > 1.5
+        assert after < 1.2
         site.root("touch /tmp/second-step")
         site.until(lambda: "step_0/user" in site.groups(job, "cpuset.cpus"), "a second step runs")
-        site.cluster.start("soda-agent", node="n1")
+        site.start_agent()
         site.until(lambda: set(site.groups(job, "cpuset.cpus").values()) == {whole}, "all groups have them again")
         site.until(lambda: allowed(site, job) == {whole}, "so have the processes")
         site.until(lambda: not on_record(site), "nothing is on record")
     finally:
-        site.cluster.start("soda-agent", node="n1")
+        site.start_agent()
         site.root("rm -f /tmp/second-step")
 
 
