@@ -12,7 +12,7 @@ from tests.cgroup2.conftest import Site
 
 pytestmark = pytest.mark.cgroup2
 
-LINK_MBIT = 40
+LINK_MBIT = 8
 """Little enough for cores that are emulated."""
 CONFIG = f'[network]\ngpu_interface = "{LINK}"\nlink_mbit = {LINK_MBIT}\n'
 SEND = "iperf3 -c n2 -p {port} --format m --interval 1 --forceflush -t {seconds} -O 3 >/tmp/{name}"
