@@ -20,7 +20,7 @@ SERVE := $(filter-out 0 no,$(SERVICES))
 OUT ?= $(if $(BURST),build/burst,$(if $(SHARE),build/sharing,$(if $(SERVE),build/services,build/demo)))
 DATA ?= ../shared/data
 
-.PHONY: help engine demo test test-gpu test-browser lint counts mutants fuzz unit slurm matrix thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
+.PHONY: help engine demo test test-gpu test-browser cgroup2 lint counts mutants fuzz unit slurm matrix thorough venv bench reproduce evaluate install uninstall packages flags lock clean system
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -72,6 +72,9 @@ matrix: engine $(READY) ## The tests on real Slurm with each of its tested versi
 thorough: $(READY) ## All tests whole: every case and more examples, with branch coverage; all tests on real Slurm (half an hour)
 	$(BIN)/pytest -q --thorough -n $(WORKERS) --dist worksteal --cov --cov-report=term:skip-covered
 	$(call SLURM_TESTS,--slurm $(SLURM) --thorough)
+
+cgroup2: engine $(READY) ## Tests on cgroup v2: Slurm in a machine that QEMU emulates, without KVM, in a container (a quarter of an hour)
+	$(BIN)/pytest -q -m cgroup2 -n0 -s -rs --timeout 3600 tests/cgroup2
 
 test-gpu: $(READY) ## Tests on a machine with an NVIDIA GPU, as root: NVML, MPS by the hooks (SODA_GPU_TESTS=emulated: without one)
 	$(BIN)/pytest -q -m gpu -rs tests/gpu

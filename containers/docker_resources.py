@@ -7,7 +7,7 @@ from typing import Any
 
 import docker
 
-from slurm_soda.containers.cluster_spec import LABEL, ClusterError, ClusterSpec
+from slurm_soda.containers.cluster_spec import CONTROLLER, LABEL, ClusterError, ClusterSpec
 from slurm_soda.containers.docker_engine import describe_refusal
 
 _REMOVE_ATTEMPTS = 5
@@ -82,6 +82,31 @@ def _systemd_options(options: dict[str, Any]) -> dict[str, Any]:
         "security_opt": ["apparmor=unconfined", "seccomp=unconfined"],
         "cgroupns": "private",
     }
+
+
+def create_machine_container(client: docker.DockerClient, spec: ClusterSpec, image: str) -> None:
+    """Starts the container in which QEMU is to run: idle, without a network, with a volume for the machine's disk.
+
+    Raises:
+        ClusterError: the engine refused.
+    """
+    try:
+        client.volumes.create(spec.home_volume, labels={LABEL: spec.name})
+        client.containers.run(
+            image,
+            ["sleep", "infinity"],
+            detach=True,
+            init=True,
+            name=spec.container(CONTROLLER),
+            hostname=CONTROLLER,
+            labels=spec.labels(CONTROLLER),
+            network_mode="none",
+            volumes={spec.home_volume: {"bind": "/disk", "mode": "rw"}},
+            cap_add=["SYS_ADMIN"],  # mounts its own files once more, to copy them without what is mounted on them
+            security_opt=["apparmor=unconfined"],
+        )
+    except docker.errors.DockerException as error:
+        raise describe_refusal(error, f"start the container of the machine {spec.name}") from error
 
 
 NET_CLS = "net-cls"

@@ -29,6 +29,7 @@ from slurm_soda.wire.lock_file import open_lock_file
 IMAGE = Path(__file__).parent / "image"
 _SLURM_FILES = ("mariadb.cnf", "daemonctl", "init-accounting")
 _SYSTEMD_FILES = ("daemonctl-systemd", "start-systemd")
+_VIRTUAL_FILES = ("make-initramfs", "guest-init", "start-machine", "ssh_config")
 _START_SCRIPTS = ("prepare-cgroup", "start-controller", "start-node")
 _SOURCE_FOLDERS = (
     *("agent", "containers", "daemon", "demo", "emulation", "epilog", "examples", "install", "learning"),
@@ -46,7 +47,7 @@ _LEFT_OUT_SUFFIXES = (".pyc", ".o", ".so")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "build"})
 _TAIL_LINES = 5
 _STEP_CHARS = 100
-_IMAGES_KEPT = {"bare": 2, "systemd": 2, "product": 10, "serving": 2, "python": 3, "slurm": 3}
+_IMAGES_KEPT = {"bare": 2, "systemd": 2, "product": 10, "serving": 2, "virtual": 2, "python": 3, "slurm": 3}
 """Newest images of each layer that stay: a change of branch should not rebuild what was there a moment ago."""
 
 
@@ -74,11 +75,13 @@ def ensure_images(
     *,
     systemd: bool = False,
     serving: bool = False,
+    virtual: bool = False,
 ) -> str:
     """Tag of an image with this checkout's slurm-soda beside a release of Slurm; builds what is not there yet.
 
     ``base`` names an image of the release's suite of Debian to start from, instead of the one that is found or made. With
-    ``systemd`` the image has that too, and the installed units; with ``serving`` HAProxy, and ONNX Runtime for the users.
+    ``systemd`` the image has that too, and the installed units; with ``serving`` HAProxy, and ONNX Runtime for the users;
+    with ``virtual`` QEMU and a kernel of Debian's.
 
     Raises:
         ClusterError: a step failed; the text has the end of what it said.
@@ -88,6 +91,9 @@ def ensure_images(
         packages = _dependencies(client, say, top, release, base)
         if serving:
             packages = _serving(client, say, packages, top, release)
+        if virtual:
+            files = {name: _read(IMAGE / name) for name in _VIRTUAL_FILES}
+            packages = _build_missing(client, say, [ImageLayer("virtual", packages, files)])
         layers = [ImageLayer("product", packages, sources(top))]
         if systemd:
             layers.append(ImageLayer("systemd", layers[0].tag, {name: _read(IMAGE / name) for name in _SYSTEMD_FILES}))

@@ -1,9 +1,13 @@
 """What the kernel's control groups say of a job: Slurm makes one group a job on every node (cgroup/v1 and cgroup/v2).
 
 v1 trees are ``CONTROLLER/slurm_NODE/uid_U/job_J`` (``slurm`` alone on some builds), v2's is
-``system.slice/slurmstepd.scope/job_J``. A job's group vanishes with its last process, and with it what it counted; the
-group above lives on and its CPU counter keeps what its children used, which is how the last seconds of a job can still
-be found (measured on Linux 6.18 with cgroup v1; v2 counts the same way by its documentation).
+``system.slice/slurmstepd.scope/job_J`` (``NODE_slurmstepd.scope`` on some builds). A job's group vanishes with its last
+process, and with it what it counted; the group above lives on and its CPU counter keeps what its children used, which is
+how the last seconds of a job can still be found (measured on Linux 6.18 with cgroup v1, on 6.12 with v2).
+
+In v2 that group also holds daemons of Slurm: ``system`` with each slurmstepd that starts or ends, and ``slurmd`` where
+systemd did not start that; and a job's group holds its slurmstepds, in ``step_S/slurm`` beside its tasks in
+``step_S/user``. What they use is nobody's work.
 
 Imported by the epilog: keep the imports few, they are paid by every job.
 """
@@ -14,6 +18,10 @@ import os
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 _MIB = 1 << 20
+_DAEMONS = ("system", "slurmd")
+"""v2: groups beside those of jobs."""
+_MAX_STEPS = 64
+"""Of a job, whose slurmstepds are told from its tasks: more of them count as its tasks."""
 
 
 class JobCgroup:
@@ -28,8 +36,22 @@ class JobCgroup:
         self._memory = memory_directory
 
     def cpu_s(self) -> float | None:
-        """CPU seconds, user and system, of all processes that were ever in the group."""
-        return read_cpu_s(self._cpu)
+        """CPU seconds, user and system, of all processes that were ever in the group, but for slurmstepds that are."""
+        found = self.read_cpu_s()
+        return None if found is None else found[0]
+
+    def read_cpu_s(self) -> tuple[float, float] | None:
+        """CPU seconds as of :meth:`cpu_s`, and those of the slurmstepds beside them; together all that the group used."""
+        daemons_s = 0.0 if self.source == "cgroup/v1" else self._slurmstepds_s()
+        all_s = read_cpu_s(self._cpu)
+        return None if all_s is None else (max(all_s - daemons_s, 0.0), daemons_s)
+
+    def _slurmstepds_s(self) -> float:
+        try:
+            steps = [name for name in os.listdir(self._cpu) if name.startswith("step_")]  # noqa: PTH208
+        except OSError:
+            return 0.0
+        return sum(read_cpu_s(f"{self._cpu}/{step}/slurm") or 0.0 for step in steps[:_MAX_STEPS])
 
     def memory_mib(self) -> float | None:
         """Memory in use now that the kernel cannot drop: without cached files, which is what Slurm accounts too, but with
@@ -67,7 +89,12 @@ def find_job_cgroup(root: str, node: str, uid: int, job_id: int) -> JobCgroup | 
 def read_node_cpu_s(root: str, node: str) -> float | None:
     """CPU seconds of all jobs that this slurmd ever ran, gone ones included."""
     source, name = find_node_cgroup(root, node)
-    return read_cpu_s(f"{root}/cpuacct/{name}" if source == "cgroup/v1" else f"{root}/{name}") if source else None
+    if source == "cgroup/v1":
+        return read_cpu_s(f"{root}/cpuacct/{name}")
+    all_s = read_cpu_s(f"{root}/{name}") if source else None
+    if all_s is None:
+        return None
+    return all_s - sum(read_cpu_s(f"{root}/{name}/{daemons}") or 0.0 for daemons in _DAEMONS)
 
 
 def read_cpu_s(directory: str) -> float | None:

@@ -5,8 +5,9 @@ v1: ``CPUSET/slurm_NODE/uid_U/job_J/step_S/task_T``. A child must be a subset of
 goes from the leaves up (EBUSY otherwise) and widening from the job down (EACCES otherwise). A step that starts makes Slurm
 write the job's whole allocation to the job's group again, and leaves older steps as they are (measured with 24.11).
 
-v2: ``system.slice/slurmstepd.scope/job_J/step_S/user/task_T``. A group has what it asks for as far as its parent has it;
-groups that ask for nothing have what the parent has. So the job's own group decides, but for steps with fewer cores.
+v2: ``system.slice/slurmstepd.scope/job_J/step_S/user/task_T``, and ``step_S/slurm`` for slurmstepd alone. A group has what
+it asks for as far as its parent has it; groups that ask for nothing have what the parent has. So the job's own group
+decides, but for steps with fewer cores, which Slurm writes to ``step_S/user`` (24.11).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from slurm_soda.agent.cpusets.thread_affinity import MAX_THREADS
 from slurm_soda.epilog.job_cgroups import find_node_cgroup
 
 V1, V2 = "cgroup/v1", "cgroup/v2"
+_SLURMSTEPD = "slurm"
+"""v2: its group in that of a step."""
 _ATTEMPTS = 3
 """Groups come and go while they are written."""
 _MOST_BYTES = 16 * MAX_THREADS
@@ -64,11 +67,16 @@ class JobCpusets:
         return _cpus(self._read(name, file), f"{self.path}/{name}")
 
     def pids(self) -> dict[str, list[int]]:
-        """Processes by group, of the groups that have any; :data:`~.thread_affinity.MAX_THREADS` at most."""
+        """Processes by group, of the groups that have any; :data:`~.thread_affinity.MAX_THREADS` at most.
+
+        Without slurmstepd where it has a group of its own (v2): that may use all cores of the job, whatever its step has.
+        """
         found: dict[str, list[int]] = {}
         left = MAX_THREADS
         for path, _, _ in os.walk(self.path):
             name = path.removeprefix(self.path).strip("/")
+            if self.source == V2 and name.partition("/")[2] == _SLURMSTEPD:
+                continue
             try:
                 pids = [int(word) for word in self._read(name, "cgroup.procs").split()[:left]]
             except JobGoneError:

@@ -128,7 +128,7 @@ class NetworkController:
                 self._marks = PacketClassRules(interface, self._marks.by_net_cls)
                 self._ports.rules.set(self._marks)
             return
-        by_net_cls = not any(map(self._ports.job_processes.cgroup_v2, (*wanted.gpu, *wanted.cpu)))
+        by_net_cls = not self._ports.job_processes.has_cgroup_v2(wanted.gpu[0].node)
         node = wanted.gpu[0].node if by_net_cls else ""
         self._write_mark(node)
         tree = build_share_classes(settings, speed)

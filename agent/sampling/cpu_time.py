@@ -25,11 +25,14 @@ class CpuReader:
         self._node_s: float | None = None
         self._groups: dict[int, int] = {}
         """Inode of the cgroup of each job at the reading before."""
+        self._daemons_s: dict[int, float] = {}
+        """By inode, what slurmstepds in it had used then."""
 
     def read(self, runs: Sequence[NodeRun], now_s: float) -> None:
         """Take one reading of every run; ``seen_s`` of those that have processes becomes ``now_s``."""
         gained_s = 0.0
         groups: dict[int, int] = {}
+        daemons_s: dict[int, float] = {}
         vanished: list[tuple[JobOpened, RunUsage]] = []
         without: list[tuple[NodeRun, JobOpened, RunUsage]] = []
         node_s = self._node_counter(runs)
@@ -38,13 +41,15 @@ class CpuReader:
             if opened is None or usage is None:
                 continue
             group = job_cgroups.find_job_cgroup(self._root, opened.node, opened.uid, opened.job_id)
-            cpu_s = group.cpu_s() if group else None
+            found = group.read_cpu_s() if group else None
             before = self._groups.get(opened.job_id)
-            if group is not None and cpu_s is not None:
+            if group is not None and found is not None:
                 groups[opened.job_id] = group.identity
+                cpu_s, daemons_s[group.identity] = found
                 gained_s += usage.add_cpu(
                     now_s, group.source, {f"cgroup {group.identity}": cpu_s}, group.memory_mib() or 0.0
                 )
+                gained_s += daemons_s[group.identity] - self._daemons_s.get(group.identity, 0.0)
                 run.seen_s = now_s
             elif node_s is None:
                 without.append((run, opened, usage))
@@ -52,7 +57,7 @@ class CpuReader:
                 vanished.append((opened, usage))
         if node_s is not None and self._node_s is not None:
             _share_unaccounted_cpu_s(node_s - self._node_s - gained_s, vanished, now_s)
-        self._node_s, self._groups = node_s, groups
+        self._node_s, self._groups, self._daemons_s = node_s, groups, daemons_s
         _read_processes(without, now_s)
 
     def _node_counter(self, runs: Sequence[NodeRun]) -> float | None:

@@ -31,6 +31,10 @@ class JobProcesses:
         """Thread ids by job."""
         return self._read(jobs, "tasks", "cgroup.threads", threads=True)
 
+    def has_cgroup_v2(self, node: str) -> bool:
+        """Slurm makes its groups in the unified hierarchy on this node, also for jobs that have none yet."""
+        return job_cgroups.find_node_cgroup(self._root, node)[0] == "cgroup/v2"
+
     def cgroup_v2(self, job: JobOpened) -> str:
         """The job's group of the unified hierarchy, relative to its root; empty where Slurm made none."""
         source, name = job_cgroups.find_node_cgroup(self._root, job.node)

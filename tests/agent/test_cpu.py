@@ -59,6 +59,14 @@ class Kernel:
                 f"anon {int(rss_mib * MIB)}\nfile 999999999\nshmem {int(shared_mib * MIB)}\n"
             )
 
+    def serve(self, daemons: str, cpu_s: float, job_id: int = 0) -> None:
+        """Slurm's own processes use CPU seconds in a group that v2 has for them: in a job's, or beside those of jobs."""
+        above = [self.job(job_id), self._top] if job_id else [self._top]
+        group = above[0] / daemons
+        group.mkdir(exist_ok=True, parents=True)
+        for one in (group, *above):
+            self._count(one, cpu_s)
+
     def end(self, job_id: int) -> None:
         shutil.rmtree(self.job(job_id))
         del self._cpu_s[self.job(job_id)]
@@ -112,6 +120,42 @@ def test_what_a_job_used_after_its_last_reading_is_found(kernel: Kernel) -> None
     reader.read([ending, other], 12.0)
     assert used(ending).cpu_s == pytest.approx(5.25)
     assert used(other).cpu_s == pytest.approx(3.0)
+
+
+V2 = pytest.mark.parametrize("kernel", TREES[2:], ids=["slurmstepd.scope", "n1_slurmstepd.scope"], indirect=True)
+
+
+@V2
+def test_slurmstepds_work_in_a_jobs_group_is_not_the_jobs(kernel: Kernel) -> None:
+    """Neither while it runs, nor that of a job that goes on when another one vanishes."""
+    reader, ending, other = CpuReader(str(kernel.root)), run_of(7), run_of(8)
+    for job_id in (7, 8):
+        kernel.work(job_id, 1.0)
+        kernel.serve("step_batch/slurm", 0.5, job_id)
+    reader.read([ending, other], 10.0)
+    assert (used(ending).cpu_s, used(other).cpu_s) == (1.0, 1.0)
+    kernel.work(7, 0.25)
+    kernel.work(8, 2.0)
+    kernel.serve("step_batch/slurm", 0.5, 8)
+    kernel.end(7)
+    reader.read([ending, other], 12.0)
+    assert used(ending).cpu_s == pytest.approx(1.25)
+    assert used(other).cpu_s == pytest.approx(3.0)
+
+
+@V2
+def test_what_slurms_daemons_used_is_no_jobs(kernel: Kernel) -> None:
+    """On v2 each slurmstepd begins and ends in ``system``; ``slurmd`` is there where systemd did not start it."""
+    reader, run = CpuReader(str(kernel.root)), run_of(7)
+    kernel.work(7, 4.0)
+    kernel.serve("system", 0.5)
+    reader.read([run], 10.0)
+    kernel.work(7, 0.25)
+    kernel.serve("system", 0.125)
+    kernel.serve("slurmd", 0.5)
+    kernel.end(7)
+    reader.read([run], 11.0)
+    assert used(run).cpu_s == pytest.approx(4.25)
 
 
 def test_a_job_that_no_reading_ever_saw_is_found_too(kernel: Kernel) -> None:

@@ -35,6 +35,7 @@ def test_groups_of_v1(tmp_path: Path, tree: str) -> None:
     assert members.processes([job(7), job(8)]) == {7: {4, 6}, 8: set()}
     assert members.threads([job(7)]) == {7: {4, 5, 6}}
     assert members.cgroup_v2(job(7)) == ""
+    assert not members.has_cgroup_v2("n1")
 
 
 def test_groups_of_v2(tmp_path: Path) -> None:
@@ -48,6 +49,7 @@ def test_groups_of_v2(tmp_path: Path) -> None:
     assert members.threads([job(7), job(8)]) == {7: {3, 4, 5}, 8: set()}
     assert members.cgroup_v2(job(7)) == "system.slice/slurmstepd.scope/job_7"
     assert members.cgroup_v2(job(8)) == ""
+    assert members.has_cgroup_v2("n1")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="slurmstepd is root's: only root's processes count")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 
 import pytest
@@ -90,6 +91,22 @@ def test_the_one_step_of_a_job_may_have_all_of_it(jobs: Jobs) -> None:
     assert {jobs.has()[name] for name in ("", "step_0", "step_0/task_0")} == {"0,4-5"}
     jobs.sets.limit(JOB, 1, "tuning")
     assert jobs.has()["step_0/task_0"] == "4"
+    jobs.sets.restore(JOB, "tuning")
+    assert jobs.has() == groups
+
+
+@pytest.mark.parametrize("jobs", [2], ids=["v2"], indirect=True)
+def test_slurmstepd_in_a_group_of_its_own_does_not_hide_that_its_step_has_fewer_cores(jobs: Jobs) -> None:
+    """The tree of Slurm 24.11 on cgroup v2: slurmstepd may use what the job may."""
+    groups = {"": "0-19", "step_0": "", "step_0/slurm": "", "step_0/user": "4-5", "step_0/user/task_0": ""}
+    jobs.add(groups)
+    base = f"{jobs.top()}/job_{JOB}/step_0"
+    jobs.machine.tell(procs={f"{base}/slurm": [os.getpid()], f"{base}/user/task_0": [1]})
+    assert jobs.sets.core_range(JOB) == CoreRange(2, 20)
+    jobs.sets.limit(JOB, 3, "tuning")
+    assert (jobs.has()[""], jobs.has()["step_0/user"]) == ("0,4-5", "0,4-5")
+    jobs.sets.limit(JOB, 1, "tuning")
+    assert (jobs.has()[""], jobs.has()["step_0/user"]) == ("4", "4")
     jobs.sets.restore(JOB, "tuning")
     assert jobs.has() == groups
 

@@ -40,6 +40,9 @@ class Table(JobProcesses):
     def processes(self, jobs: Sequence[JobOpened]) -> dict[int, frozenset[int]]:
         return {job.job_id: frozenset(self.pids.get(job.job_id, ())) for job in jobs}
 
+    def has_cgroup_v2(self, node: str) -> bool:
+        return bool(self.unified)
+
     def cgroup_v2(self, job: JobOpened) -> str:
         return self.unified.get(job.job_id, "")
 

@@ -254,6 +254,22 @@ def test_jobs_with_groups_of_the_unified_hierarchy_are_named_by_path(
     assert node.untouched()
 
 
+def test_jobs_that_have_no_group_yet_on_cgroup_v2_need_no_net_cls(node: Node, unified: list[Path]) -> None:
+    """Both prologs have just run: Slurm makes the groups with the first step."""
+    paths = dict(node.unified)
+    node.unified.update(dict.fromkeys(paths, ""))
+    resource_controller = node.resource_controller()
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
+    assert node.is_shared_out()
+    assert not node.groups.mount.exists()
+    assert "meta cgroup" not in node.namespace.rules()
+    node.unified.update(paths)
+    assert node.turn(resource_controller, WIDE, CPU_JOB) == ()
+    assert all(group.name in node.namespace.rules() for group in unified)
+    node.turn(resource_controller)
+    assert node.untouched()
+
+
 def test_a_job_whose_group_ends_before_nft_looks_is_left_out(node: Node) -> None:
     node.unified[WIDE] = "gone/job_21"
     calls: list[str] = []
@@ -262,7 +278,7 @@ def test_a_job_whose_group_ends_before_nft_looks_is_left_out(node: Node) -> None
 
     def once(self: Table, job: JobOpened) -> str:
         calls.append("")
-        return lookup(self, job) if len(calls) < 4 else ""
+        return lookup(self, job) if len(calls) < 3 else ""
 
     Table.cgroup_v2 = once  # type: ignore[method-assign]
     try:
