@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.demo.accounting import DemoError, MixJobRecord
 from slurm_soda.demo.job_mix.demo_settings import RESTART_S, DemoSettings, policy_parameters
 from slurm_soda.demo.job_mix.mix_jobs import JobMix
-from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
+from slurm_soda.simulator.traces.sacct.columns import SACCT_COLUMNS, SACCT_COMMAND
 from slurm_soda.simulator.whatif.candidates import TRIED_POLICIES
 
 DUMP_FILES = {"stock": "sacct-stock.txt", "soda": "sacct-soda.txt"}
@@ -21,11 +21,17 @@ _WITHIN_S = 60.0
 _PAUSE_S = 0.5
 
 
-def dump_command() -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Environment and argument vector of the command that ``sodactl whatif`` wants its dumps made with."""
+def dump_command(known: Collection[str] = SACCT_COLUMNS) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Environment and argument vector of the command that ``sodactl whatif`` wants its dumps made with.
+
+    Args:
+        known: columns that this sacct can print; others are left out, as docs/whatif.md says.
+    """
     words = shlex.split(SACCT_COMMAND)
     assignments = words[: words.index("sacct")]
-    return dict(word.split("=", 1) for word in assignments), tuple(words[len(assignments) :])
+    columns = "--format=" + ",".join(name for name in SACCT_COLUMNS if name in known)
+    argv = [columns if word.startswith("--format=") else word for word in words[len(assignments) :]]
+    return dict(word.split("=", 1) for word in assignments), tuple(argv)
 
 
 def write_dump(
@@ -40,7 +46,8 @@ def write_dump(
         ClusterError: sacct failed to the last.
         DemoError: it answered, but not with all jobs.
     """
-    environment, argv = dump_command()
+    known = cluster.exec("root", ("sacct", "--helpformat")).check().stdout.split()
+    environment, argv = dump_command(known)
     only = f"--jobs={','.join(str(job.job_id) for job in jobs)}"
     deadline_s = time.monotonic() + within_s
     while True:

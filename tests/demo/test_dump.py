@@ -21,6 +21,7 @@ from slurm_soda.demo.job_mix.mix_jobs import draw_mix
 from slurm_soda.demo.job_mix.sacct_dump import DUMP_FILES, dump_command, whatif_command, write_dump
 from slurm_soda.demo.job_mix.whatif_forecast import forecast_runs
 from slurm_soda.simulator import whatif
+from slurm_soda.simulator.traces.sacct.columns import SACCT_COLUMNS
 from slurm_soda.sodactl.main import run
 
 STOCK = Path(whatif.__file__).parent / "demo-stock.txt"
@@ -32,10 +33,16 @@ class Accounting:
 
     def __init__(self, *answers: str, status: int = 0) -> None:
         """``answers``: one after the other, the last one from then on."""
+        self.columns: Sequence[str] = SACCT_COLUMNS
         self.asked: list[tuple[str, tuple[str, ...], Mapping[str, str]]] = []
         self.answers, self.status = answers or ("",), status
 
-    def exec(self, user: str, argv: Sequence[str], *, environment: Mapping[str, str]) -> ContainerCommandResult:
+    def exec(
+        self, user: str, argv: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> ContainerCommandResult:
+        if argv[-1] == "--helpformat":
+            return ContainerCommandResult(tuple(argv), "\n".join(self.columns), "", 0)
+        assert environment is not None
         answer = self.answers[min(len(self.asked), len(self.answers) - 1)]
         self.asked.append((user, tuple(argv), environment))
         return ContainerCommandResult(tuple(argv), answer, "sacct: error: no database", self.status)
@@ -71,6 +78,16 @@ def test_each_dump_has_only_its_own_jobs(tmp_path: Path) -> None:
     assert [*stock.asked, *soda.asked] == [("root", (*argv, f"--jobs={ids}"), environment) for ids in ("7", "8,9")]
     assert {path.name for path in tmp_path.iterdir()} == {"sacct-stock.txt", "sacct-soda.txt"}
     assert (tmp_path / "sacct-soda.txt").read_bytes() == WHOLE.encode(errors="surrogateescape")
+
+
+def test_a_column_that_sacct_does_not_have_is_left_out(tmp_path: Path) -> None:
+    """``Restarts`` before 24.11."""
+    old = Accounting(WHOLE)
+    old.columns = [name for name in SACCT_COLUMNS if name != "Restarts"]
+    write_dump(old.cluster, "soda", JOBS, tmp_path)
+    ((_, argv, _),) = old.asked
+    (columns,) = [word for word in argv if word.startswith("--format=")]
+    assert columns == f"--format={','.join(old.columns)}"
 
 
 INCOMPLETE = {
