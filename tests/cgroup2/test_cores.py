@@ -87,15 +87,16 @@ def tuned(site: Site) -> Iterator[Site]:
             site.configure("")
 
 
+def told(site: Site) -> list[NodeReport]:
+    return [NodeReport.from_json(line.encode()) for line in site.root(f"cat {KEPT}", "ctl").splitlines()]
+
+
 def fits(site: Site) -> dict[int, CoreFit]:
-    found = {}
-    for line in site.cluster.exec("root", ("cat", KEPT)).stdout.splitlines():
-        found |= {fit.job_id: fit for fit in NodeReport.from_json(line.encode()).core_fits if fit.search == 0}
-    return found
+    return {fit.job_id: fit for report in told(site) for fit in report.core_fits if fit.search == 0}
 
 
-def test_the_agent_shrinks_one_training_and_grows_another(tuned: Site) -> None:
-    """A model that needs two of four cores and a half, and has all four; then on one core of four, by srun."""
+def test_the_agent_takes_cores_from_one_training_and_lets_another_grow(tuned: Site) -> None:
+    """A model that needs two and a half of four cores: it has all four and feels that two are too few; then one, by srun."""
     # Without that variable a training counts the cores that it may run on now, not those that its step was given.
     train = f"env --unset=SLURM_CPUS_ON_NODE soda-train --profiles {CURVES} --model vgg16 --duration-s 1e6"
     options = ("--nodelist=n1", "--cpus-per-task=4", "--gres=gpu:1")
@@ -105,7 +106,11 @@ def test_the_agent_shrinks_one_training_and_grows_another(tuned: Site) -> None:
         fit = fits(tuned)[job]
         print(f"from {start} cores: {fit}")
         assert (fit.start_cores, fit.limit) == (start, 4)
-        assert fit.cores in (2, 3)
+        assert fit.cores in (3, 4)
+        measured = [one for report in told(tuned) for one in report.core_measurements if one.job_id == job]
+        few = [one.utilisation_ratio for one in measured if one.cores < 3]
+        assert few, measured
+        assert max(few) < fit.utilisation_ratio
         cpus = f"0-{fit.cores - 1}"
         tuned.until(lambda job=job, cpus=cpus: allowed(tuned, job) == {cpus}, f"it runs on {cpus}")  # type: ignore[misc]
         assert tuned.groups(job, "cpuset.cpus")[""] == cpus
