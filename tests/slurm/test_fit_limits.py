@@ -18,7 +18,7 @@ ENFORCED = "AccountingStorageEnforce=associations,limits,qos"
 
 
 @pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+def site(cluster: ContainerCluster, slurm: str) -> Iterator[DaemonSite]:
     site = DaemonSite(cluster)
     before = {node: cluster.copy_out(CONF, node=node) for node in cluster.spec.hosts}
 
@@ -26,6 +26,9 @@ def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
         for node, text in before.items():
             cluster.copy_in(text + line.encode(), CONF, node=node)
         cluster.exec("root", ("scontrol", "reconfigure")).check()
+        if slurm == "22.05":  # which enforces by what it was started with
+            cluster.kill("slurmctld")
+            cluster.wait_until(lambda: cluster.exec("root", ("scontrol", "ping")).status == 0, "slurmctld is back")
 
     put(f"\n{ENFORCED}\n")
     try:
