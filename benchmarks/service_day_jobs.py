@@ -44,12 +44,12 @@ def mean_completion_s(jobs: Sequence[DayJob], from_s: float, until_s: float) -> 
         elif not wants and service is not None:
             free[service], service = free[service] + 1, None
         while waiting and not (wants and service is None):
-            node = _fullest(free, waiting[0].gpus)
-            if node is None:
+            place = _fullest(free, waiting[0].gpus)
+            if place is None:
                 break
             job = waiting.popleft()
-            free[node] -= job.gpus
-            running.append((now_s + job.run_s + START_AND_END_S, node, job.gpus))
+            free[place] -= job.gpus
+            running.append((now_s + job.run_s + START_AND_END_S, place, job.gpus))
             total_s += now_s + job.run_s + START_AND_END_S - job.arrival_s
         now_s += 1.0
     return total_s / len(jobs)
