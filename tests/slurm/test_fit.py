@@ -118,7 +118,8 @@ def test_jobs_start_with_the_cores_of_their_category(site: DaemonSite, slurm: st
     assert run(site, few)["SLURM_CPUS_PER_TASK"] == "3"
     env = run(site, many)
     assert (env["SLURM_CPUS_PER_TASK"], env["SLURM_CPUS_ON_NODE"], env["SLURM_MEM_PER_CPU"]) == ("3", "3", "3333")
-    assert "cpu=3,mem=9999M" in shown(site, many, "AllocTRES")[0]
+    held = "TRES" if slurm == "22.05" else "AllocTRES"
+    assert "cpu=3,mem=9999M" in shown(site, many, held)[0]
     assert run(site, ranks)["SLURM_JOB_CPUS_PER_NODE"] == "12"
     assert run(site, wide)["SLURM_JOB_CPUS_PER_NODE"] == "5(x2)"
     assert run(site, memory)["SLURM_CPUS_ON_NODE"] == "5"
