@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pairs import Cost, measure
+from benchmarks.result_file import write_result
 from slurm_soda.containers.cluster import ContainerCluster
 
 INSIDE = "/usr/local/share/inside.py"
@@ -114,8 +115,7 @@ def main(rounds: int, jobs: int, submissions: int, out: Path, name: str) -> None
         ]
     finally:
         cluster.down()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps([cost.document() for cost in costs], indent=1) + "\n")
+    write_result(out, [cost.document() for cost in costs])
     show(costs)
     sys.exit(0 if all(cost.met for cost in costs) else 1)
 

@@ -7,7 +7,6 @@ The wheel is pyslurm's, built for Slurm 24.11 and the Python of Debian trixie.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.pyslurm_install import find_pyslurm, run_inside
+from benchmarks.result_file import write_result
 from slurm_soda.containers.cluster import ContainerCluster
 
 ARRAYS = 10
@@ -77,8 +77,7 @@ def main(*, wheel: Path | None, jobs: int, times: int, out: Path, name: str) -> 
         measured = {"tasks of 10 arrays": measure(cluster, python, times)}
         split_arrays(cluster, arrays, jobs)
         measured["jobs"] = measure(cluster, python, times)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(measured, indent=1) + "\n")
+        write_result(out, measured)
         show(measured)
     finally:
         cluster.down()

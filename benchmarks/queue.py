@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import queue_sharing
+from benchmarks.result_file import write_result
 from benchmarks.store import asked, rows
 from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.containers.cluster_spec import ClusterError
@@ -224,8 +225,7 @@ def main(*, jobs: int, policies: tuple[str, ...], sharing: bool, depth: int, out
     )
     try:
         measured = measure_all(cluster, jobs, policies, depth, sharing=sharing)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(measured, indent=1) + "\n")
+        write_result(out, measured)
         show(measured)
     finally:
         cluster.down()

@@ -303,12 +303,7 @@ class _Site:
             on_report=metrics.on_report,
         )
         cycles.problems, cycles.on_cycle = (
-            lambda: (
-                *writer.problems(),
-                *metrics.problems,
-                *page.problems,
-                *reading_problems(context.client),
-            ),
+            lambda: (*writer.problems(), *metrics.problems, *page.problems, *reading_problems(context.client)),
             metrics.on_cycle,
         )
         context.services.wake = waker.call

@@ -18,6 +18,8 @@ import os
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 _MIB = 1 << 20
+SLURMSTEPD = "slurm"
+"""v2: the group of slurmstepd in that of its step."""
 _DAEMONS = ("system", "slurmd")
 """v2: groups beside those of jobs."""
 _MAX_STEPS = 64
@@ -51,7 +53,7 @@ class JobCgroup:
             steps = [name for name in os.listdir(self._cpu) if name.startswith("step_")]  # noqa: PTH208
         except OSError:
             return 0.0
-        return sum(read_cpu_s(f"{self._cpu}/{step}/slurm") or 0.0 for step in steps[:_MAX_STEPS])
+        return sum(read_cpu_s(f"{self._cpu}/{step}/{SLURMSTEPD}") or 0.0 for step in steps[:_MAX_STEPS])
 
     def memory_mib(self) -> float | None:
         """Memory in use now that the kernel cannot drop: without cached files, which is what Slurm accounts too, but with

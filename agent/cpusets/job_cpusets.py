@@ -20,11 +20,9 @@ from dataclasses import dataclass
 from slurm_soda.agent.cpusets.cpu_list import Cpus, format_cpu_list, parse_cpu_list
 from slurm_soda.agent.cpusets.errors import CoresError, JobGoneError
 from slurm_soda.agent.cpusets.thread_affinity import MAX_THREADS
-from slurm_soda.epilog.job_cgroups import find_node_cgroup
+from slurm_soda.epilog.job_cgroups import SLURMSTEPD, find_node_cgroup
 
 V1, V2 = "cgroup/v1", "cgroup/v2"
-_SLURMSTEPD = "slurm"
-"""v2: its group in that of a step."""
 _ATTEMPTS = 3
 """Groups come and go while they are written."""
 _MOST_BYTES = 16 * MAX_THREADS
@@ -75,7 +73,7 @@ class JobCpusets:
         left = MAX_THREADS
         for path, _, _ in os.walk(self.path):
             name = path.removeprefix(self.path).strip("/")
-            if self.source == V2 and name.partition("/")[2] == _SLURMSTEPD:
+            if self.source == V2 and name.partition("/")[2] == SLURMSTEPD:
                 continue
             try:
                 pids = [int(word) for word in self._read(name, "cgroup.procs").split()[:left]]

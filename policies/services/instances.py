@@ -99,6 +99,11 @@ def ready_qps(instances: Iterable[Instance]) -> float:
     return sum(one.capacity_qps for one in instances if one.state is InstanceState.READY)
 
 
+def _by_device(column: list[list[int]], row: int) -> tuple[int, int]:
+    """A service's values of a column that may be left empty."""
+    return (column[row][0], column[row][1]) if column else (0, 0)
+
+
 def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
     """Each service of a snapshot, in its order; O(services + instances log instances)."""
     table = snapshot.services
@@ -122,8 +127,7 @@ def service_states(snapshot: ClusterSnapshot) -> Iterator[ServiceState]:
             instances.append(Instance(rows[0][at], device, state, since_s, capacity, types[at]))
         yield ServiceState(
             row, service, seen, forecast, low, (waiting[0], waiting[1]), tuple(instances), cpu_qps, slowest,
-            table.settings, (usable[0], usable[1]), (failures[row][0], failures[row][1]) if failures else (0, 0),
-            (by_owner[row][0], by_owner[row][1]) if by_owner else (0, 0),
+            table.settings, (usable[0], usable[1]), _by_device(failures, row), _by_device(by_owner, row),
         )  # fmt: skip
 
 

@@ -60,9 +60,11 @@ class PlaceServices:
                 places.take(state, Device.GPU, changes.starts[Device.GPU])
             places.take(state, Device.CPU, changes.starts[Device.CPU])
             next_s = min(next_s, changes.retry_s, _cooled_s(state, target, now_s))
-        giving_way = GivingWay(snapshot, plan, places, self._least_run_s(snapshot)) if urgent else None
-        preempts = [] if giving_way is None else _give_way(snapshot, giving_way, places, urgent)
-        next_s = next_s if giving_way is None else min(next_s, giving_way.again_s)
+        preempts: list[PreemptJob] = []
+        if urgent:
+            leaving = GivingWay(snapshot, plan, places, self._least_run_s(snapshot))
+            preempts = _give_way(snapshot, leaving, places, urgent)
+            next_s = min(next_s, leaving.again_s)
         return _with_preempts(replace(plan, actions=(*plan.actions, *actions), next_event_s=next_s), preempts)
 
     def _least_run_s(self, snapshot: ClusterSnapshot) -> float:

@@ -149,9 +149,16 @@ class PyslurmJobs:
         job_id = int(row[0])
         self._forget(job_id)
         try:
-            self._jobs[job_id] = reader.record(squeue_row(row, now_s))
+            shown = squeue_row(row, now_s)
         except VagueJobError:
             self._vague.add(job_id)
+            return
+        self._record(job_id, shown, reader)
+
+    def _record(self, job_id: int, row: Sequence[str], reader: SqueueReader) -> None:
+        """Take in a row as squeue prints it."""
+        try:
+            self._jobs[job_id] = reader.record(row)
         except SlurmReplyError as error:
             self._unreadable[job_id] = f"job {job_id} is left out: {error}"
 
@@ -170,10 +177,7 @@ class PyslurmJobs:
             row = rows.get(str(job_id))
             if row is None:
                 continue  # gone since; it is asked about again if it is not
-            try:
-                self._jobs[job_id] = reader.record(row)
-            except SlurmReplyError as error:
-                self._unreadable[job_id] = f"job {job_id} is left out: {error}"
+            self._record(job_id, row, reader)
             self._vague.discard(job_id)
         return True
 
