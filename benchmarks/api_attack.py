@@ -34,7 +34,8 @@ from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.settings.addresses import ApiSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge, run_program

@@ -15,10 +15,10 @@ from time import process_time
 
 import click
 
-from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
+from slurm_soda.daemon.settings.scheduling import CpuFitSettings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.cpu_fit.limits import AccountingLimits

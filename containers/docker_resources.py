@@ -189,10 +189,23 @@ def _cluster_resources(client: docker.DockerClient, name: str) -> list[tuple[str
     ]
 
 
+_THAW = (
+    "find /sys/fs/cgroup -name freezer.state -path '*/job_*' -exec sh -c 'echo THAWED > \"$1\"' - {} ';';"
+    "find /sys/fs/cgroup -name cgroup.freeze -path '*/job_*' -exec sh -c 'echo 0 > \"$1\"' - {} ';'"
+)
+
+
+def _thaw(container: Any) -> None:
+    """Lets suspended jobs go on: frozen processes cannot end, and the engine would wait for them without end."""
+    if container.status == "running":
+        container.exec_run(["sh", "-c", _THAW], user="root")
+
+
 def _remove_one(kind: str, thing: Any) -> bool:
     """False where somebody else is removing it at this moment, or something still hangs on it."""
     try:
         if kind == "container":
+            _thaw(thing)
             thing.remove(force=True, v=True)
         else:
             thing.remove()

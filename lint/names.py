@@ -12,7 +12,7 @@ from lint.source import Module
 
 _OPTION_CALLS = {"option", "add_argument", "Option"}
 _COMMAND_CALLS = {"command", "group"}
-_CONFIGURATION = ("daemon/config.py", "agent/settings/")
+_CONFIGURATION = ("daemon/settings/", "agent/settings/")
 """Where annotated fields are keys of a configuration file."""
 
 

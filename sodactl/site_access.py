@@ -15,8 +15,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 
-from slurm_soda.daemon.config import CONFIG_FILE, DaemonConfigError, Settings, load_settings
 from slurm_soda.daemon.cycle.epoch import had_store, lock_owner
+from slurm_soda.daemon.settings.config_file import CONFIG_FILE, DaemonConfigError, load_settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.slurm_ext.client import SlurmClient

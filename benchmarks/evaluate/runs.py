@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.evaluate.cells import PREDICTED, TRUTH, Cell
-from slurm_soda.daemon.config import PreemptionSettings
+from slurm_soda.daemon.settings.scheduling import PreemptionSettings
 from slurm_soda.policies.sharing.job_kinds import InterferenceEstimator
 from slurm_soda.policies.sharing.mechanism.mechanism import find_mechanism
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn

@@ -11,8 +11,9 @@ from typing import Any
 
 from benchmarks.failover.slurm_server import JOBS, KEY
 from slurm_soda.daemon import main as daemon_main
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon import process
 from slurm_soda.daemon.cycle import plan_execution
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store import server
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
@@ -75,7 +76,7 @@ def run(config: str, port: int, update_port: int, lease_s: float) -> int:
     # A leader that is paused within a transaction keeps it for 10 s, a fraction of a site's lease.
     server._SESSION["idle_in_transaction_session_timeout"] = "2s"
     daemon_main._settings = settings
-    daemon_main.make_slurm_client = client  # type: ignore[assignment]
+    process.make_slurm_client = client  # type: ignore[assignment]
     plan_execution.order_changes = lift_all
     return daemon_main.main(["--config", config])
 

@@ -22,9 +22,10 @@ from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, PageSettings, Settings
 from slurm_soda.daemon.page import routes
 from slurm_soda.daemon.page.served_page import ServedPage
+from slurm_soda.daemon.settings.addresses import ApiSettings, PageSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.job_reports import JobGpuUseRow
 from slurm_soda.daemon.store.tables.scheduling import (

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.api.credential_checks import CredentialChecks
 from slurm_soda.daemon.api.report_writer import ReportNotWrittenError, ReportQueueFullError, ReportWriter
-from slurm_soda.daemon.config import ApiSettings
+from slurm_soda.daemon.settings.addresses import ApiSettings
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.wire.core_tuning import ReportAnswer
 from slurm_soda.wire.errors import MungeError, RecordError

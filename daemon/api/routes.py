@@ -30,9 +30,9 @@ from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import read_pair_view
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit_report import MAX_FITS, CpuFitFilters, read_cpu_fit_report
 from slurm_soda.daemon.store.engine import Store

@@ -29,12 +29,13 @@ from slurm_soda.daemon.api.service_routes import ServiceRoutes
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
 from slurm_soda.daemon.page.endpoint import PageEndpoint
 from slurm_soda.daemon.page.link_route import PageLinkRoute
 from slurm_soda.daemon.page.served_page import ServedPage
 from slurm_soda.daemon.services.service_board import ServiceBoard
+from slurm_soda.daemon.settings.addresses import ApiSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
 from slurm_soda.slurm_ext.errors import SodaError

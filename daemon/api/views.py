@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.viewers import Viewer
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.stored_profiles import iteration_time_of
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.sharing.observed_pairs import own_alone_s
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.cpu_fit import fits_of, proposal_of

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.scheduling import CpuFitSettings
 from slurm_soda.daemon.store.cpu_fit import find_job_at, measurements_of, prolog_record, search_was_given_up
 from slurm_soda.daemon.store.tables.cpu_fit import CpuMeasurementRow
 from slurm_soda.daemon.store.tables.scheduling import Job

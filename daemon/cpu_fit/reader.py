@@ -13,7 +13,6 @@ from operator import attrgetter
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import CpuFitSettings
 from slurm_soda.daemon.cpu_fit.fit_histories import FitHistories
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cpu_fit.question_turns import QuestionTurns
@@ -21,6 +20,7 @@ from slurm_soda.daemon.cpu_fit.request_values import candidate_of, detail_of, ea
 from slurm_soda.daemon.cycle.request_details import RequestDetailReader
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.scheduling import CpuFitSettings
 from slurm_soda.daemon.store.cpu_fit import newest_resizes
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.config import ChangeLimitSettings
+from slurm_soda.daemon.settings.scheduling import ChangeLimitSettings
 from slurm_soda.slurm_ext.write.job_changes import JobChange
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.cycle_outcome import CycleOutcome
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
@@ -25,6 +24,7 @@ from slurm_soda.daemon.cycle.snapshot_requests import SnapshotRequests
 from slurm_soda.daemon.cycle.stale_lifts import StaleLifts
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.cycle.store_cluster import claim_for_cluster
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.slurm_ext.errors import SlurmError
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonState
 from slurm_soda.daemon.cycle.recorder import CycleReport, CycleResult
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.policies.expected_starts.calibration import IntervalScore
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Clock, Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
@@ -24,6 +23,7 @@ from slurm_soda.daemon.scope.jobs_in_scope import JobsInScope
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
 from slurm_soda.daemon.services.service_board import ServiceBoard
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.may_join import JoinChecks
 from slurm_soda.daemon.sharing.open_shares import OpenShares

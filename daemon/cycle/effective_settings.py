@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import MODES, Mode, Settings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
 from slurm_soda.daemon.cycle.snapshot_requests import SETTING
 from slurm_soda.daemon.learning.policy_parameters import PolicyParameterLearner
+from slurm_soda.daemon.settings.settings import MODES, Mode, Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.policies.errors import PolicyError

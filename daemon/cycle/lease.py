@@ -14,9 +14,9 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch
 from slurm_soda.daemon.cycle.slurm_access import command_timeouts
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.write.sending import CHUNK_UPDATES

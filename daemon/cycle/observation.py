@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.slurm_state import SlurmReader, SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.learning.preemption_costs import PreemptionCostReader
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.learning.start_forecasts import StartForecaster
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader, limit_partings
 from slurm_soda.policies.bands.bands import OFF

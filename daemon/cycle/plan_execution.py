@@ -10,7 +10,6 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.recorder import CycleResult
@@ -19,6 +18,7 @@ from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.cycle.stopwatch import Stopwatch
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.boot_time import read_boot_s
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.sharing.new_shares import begin_shares, refused_joins
 from slurm_soda.daemon.store import audit_log
 from slurm_soda.daemon.store.audit_log import ChangeOutcome, IntendedChange

@@ -15,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.change_limits import AdmittedChanges, CircuitBreaker
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext, DaemonState
 from slurm_soda.daemon.cycle.effective_settings import EffectiveSettings
@@ -27,6 +26,7 @@ from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.preemption.active_preemptions import PreemptionStep
 from slurm_soda.daemon.preemption.state_machine import ActivePreemption
 from slurm_soda.daemon.services.open_services import ServiceStep
+from slurm_soda.daemon.settings.scheduling import CycleSettings
 from slurm_soda.daemon.sharing.open_shares import ShareStep
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.daemon.sharing.sharing_snapshot import describe_shares

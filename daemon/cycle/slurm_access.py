@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_soda.daemon.config import SlurmSettings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsQuery
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingQuery
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.settings import SlurmSettings
 from slurm_soda.slurm_ext.bindings.pyslurm_client import PyslurmClient
 from slurm_soda.slurm_ext.bindings.pyslurm_jobs import pyslurm_child_process
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts

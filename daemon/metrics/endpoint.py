@@ -12,7 +12,7 @@ from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.own_address import bind_own_address
-from slurm_soda.daemon.config import MetricsSettings
+from slurm_soda.daemon.settings.addresses import MetricsSettings
 
 METRICS_LIMITS = ConnectionLimits(connections=16, per_peer=8, header_s=5.0, body_s=5.0, answer_s=20.0)
 """An answer about 1000 nodes has 2 MB, of which each connection may keep a copy."""

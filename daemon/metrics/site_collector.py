@@ -15,12 +15,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import MODES
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.metrics.catalog import BY_NAME
 from slurm_soda.daemon.metrics.cycle_meter import CycleMeter
 from slurm_soda.daemon.metrics.node_board import NodeBoard
 from slurm_soda.daemon.services.service_board import ServiceBoard
+from slurm_soda.daemon.settings.settings import MODES
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_file import log_files
 from slurm_soda.wire.services.instance_file import STATES

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy.exc import SQLAlchemyError
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.cycle_outcome import CycleOutcome
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint, bind_metrics
 from slurm_soda.daemon.metrics.node_board import NodeBoard
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.records import NodeReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from urllib.parse import urlsplit
 
-from slurm_soda.daemon.config import PageSettings
+from slurm_soda.daemon.settings.addresses import PageSettings
 
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared
 

@@ -11,9 +11,9 @@ from fastapi import APIRouter
 
 from slurm_soda.daemon.api.connection_limits import Application, ConnectionLimits
 from slurm_soda.daemon.api.own_address import bind_own_address
-from slurm_soda.daemon.config import PageSettings
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.page.guard import PageGuard
+from slurm_soda.daemon.settings.addresses import PageSettings
 from slurm_soda.slurm_ext.errors import SodaError
 
 PAGE_LIMITS = ConnectionLimits(connections=64, per_peer=64, header_s=5.0, body_s=5.0, answer_s=30.0)

@@ -25,7 +25,6 @@ from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import Viewer, user_name
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import PageSettings
 from slurm_soda.daemon.page.addresses import page_url
 from slurm_soda.daemon.page.change_view import MAX_CHANGES, ChangeExcerpt, read_changes
 from slurm_soda.daemon.page.document import CONTENT_SECURITY_POLICY, DOCUMENT
@@ -34,6 +33,7 @@ from slurm_soda.daemon.page.job_view import ShownJob, read_shown_job
 from slurm_soda.daemon.page.kept_rows import KeptRows
 from slurm_soda.daemon.page.queue_view import MAX_ROWS, QueueExcerpt, QueueFilter, States, queue_excerpt, read_queue
 from slurm_soda.daemon.page.sessions import PageSessions
+from slurm_soda.daemon.settings.addresses import PageSettings
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.clock import Clock
-from slurm_soda.daemon.config import PageSettings
 from slurm_soda.daemon.page.addresses import own_hosts, page_url
 from slurm_soda.daemon.page.endpoint import PAGE_LIMITS, PageEndpoint
 from slurm_soda.daemon.page.routes import PageRoutes
 from slurm_soda.daemon.page.sessions import PageSessions
+from slurm_soda.daemon.settings.addresses import PageSettings
 
 
 class ServedPage:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.pools import prerequisites
 from slurm_soda.daemon.pools.prerequisites import PoolObstacle
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.jobs.past_pool_jobs import past_pool_jobs
 from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
 from slurm_soda.policies.pools.layout.partitions import PoolTable, plan_pool_partitions

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import PoolSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.own_partitions import OwnPartitionLookup
 from slurm_soda.daemon.pools.pool_runs import EXPLAINED_SOON_S, PoolRunTracker
 from slurm_soda.daemon.pools.refused_updates import RefusedPoolUpdates
+from slurm_soda.daemon.settings.pools import PoolSettings
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.jobs.pool_runs import load_pool_runs, save_pool_runs
 from slurm_soda.policies.pools.layout.partitions import PoolTable

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.pools import pool_plan
 from slurm_soda.daemon.scope.jobs_in_scope import scope_of
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.policies.pools.layout.partitions import describe_node_class
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.slurm_ext.errors import SodaError

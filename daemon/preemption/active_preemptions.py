@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import PreemptionSettings
 from slurm_soda.daemon.preemption.refused_victims import RefusedVictims
 from slurm_soda.daemon.preemption.state_machine import (
     FINAL_PHASES,
@@ -28,6 +27,7 @@ from slurm_soda.daemon.preemption.state_machine import (
 )
 from slurm_soda.daemon.preemption.successors import Details, can_take_places
 from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, find_vain
+from slurm_soda.daemon.settings.scheduling import PreemptionSettings
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.policies.plan import Plan

@@ -10,13 +10,13 @@ import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import ScopeSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.scope.counts import count_scope
 from slurm_soda.daemon.scope.own_changes import OwnChange, find_own_changes
 from slurm_soda.daemon.scope.stage_record import note_stage
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_tasks import RUNNING_STATES, ServiceTasks
+from slurm_soda.daemon.settings.scope import ScopeSettings
 from slurm_soda.daemon.store.audit_log import STANDING_STATES, ChangeOutcome
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.id_lists import split_list

@@ -6,7 +6,7 @@ import hashlib
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import ScopeSettings
+from slurm_soda.daemon.settings.scope import ScopeSettings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.services.drains import Drain
@@ -28,6 +27,7 @@ from slurm_soda.daemon.services.service_status import service_status
 from slurm_soda.daemon.services.service_table import build_service_table
 from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks, TaskHistory, waits_after_requeue
 from slurm_soda.daemon.services.task_starts import StartStep, plan_starts
+from slurm_soda.daemon.settings.services import ServicesSettings
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.services import (

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from slurm_soda.daemon.config import EVERYWHERE, ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.service_tasks import NO_TASKS, ServiceTasks, device_of
+from slurm_soda.daemon.settings.services import EVERYWHERE, ServicesSettings
 from slurm_soda.policies.services.service import Device, DeviceProfile, InstanceState, IntColumn, Service, ServiceTable
 from slurm_soda.policies.services.settings import ServiceSettings
 from slurm_soda.slurm_ext.client import SlurmJob

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.may_join import partitions_share
 from slurm_soda.daemon.sharing.share_state import Share
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.policies.cpu_fit.limits import AccountingLimits, binding_limit
 from slurm_soda.policies.pipeline.actions import JoinGpus
 from slurm_soda.slurm_ext.client import SlurmClient, SlurmJob

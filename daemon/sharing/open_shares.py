@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.guest_reader import GuestReader, adopted_share
 from slurm_soda.daemon.sharing.manual_shares import UNSHARED, ManualShares
 from slurm_soda.daemon.sharing.may_join import JoinChecks, partitions_share

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from slurm_soda.daemon.config import SharingSettings
 from slurm_soda.daemon.cycle.slurm_state import SlurmState
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
 from slurm_soda.daemon.learning.stored_profiles import read_kind_profiles
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.sharing.faulted_pairs import with_faulted_pairs
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, GuestPlacement, without_guests

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slurm_soda.agent.settings.agent_config import AgentConfig
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 
 _CODE = re.compile(r"`([^`]+)`")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from slurm_soda.daemon.config import CONFIG_FILE
+from slurm_soda.daemon.settings.config_file import CONFIG_FILE
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, runs_slurmctld, slurm_user_id

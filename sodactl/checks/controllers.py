@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.views import StatusView
-from slurm_soda.daemon.config import CONFIG_FILE
+from slurm_soda.daemon.settings.config_file import CONFIG_FILE
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.server import has_password, store_now_s

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import ScopeSettings
+from slurm_soda.daemon.settings.scope import ScopeSettings
 from slurm_soda.daemon.store import queries
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from slurm_soda.daemon.config import EVERYWHERE, ServicesSettings
+from slurm_soda.daemon.settings.services import EVERYWHERE, ServicesSettings
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.sodactl.checks.check_result import CheckResult
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.daemon.sharing.node_guards import UNTOLD, NodeGuards
 from slurm_soda.slurm_ext.errors import SlurmError

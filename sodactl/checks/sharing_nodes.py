@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks.check_result import CheckResult

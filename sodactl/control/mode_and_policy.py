@@ -7,7 +7,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from slurm_soda.daemon.config import CONFIG_FILE, MODES
+from slurm_soda.daemon.settings.config_file import CONFIG_FILE
+from slurm_soda.daemon.settings.settings import MODES
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.store_errors import StoreMissingError
 from slurm_soda.policies.errors import PolicyError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from slurm_soda.daemon.api.views import JobDetailView
-from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.may_join import all_listed, consents, partitions_share
 from slurm_soda.policies.explanation.sharing import explain_sharing
 from slurm_soda.policies.registry.catalog import make_policy, policy_names

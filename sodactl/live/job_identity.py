@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 
 from slurm_soda.daemon.api.views import JobDetailView
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.pools import pool_plan, prerequisites
 from slurm_soda.daemon.pools.configured_nodes import check_configured
 from slurm_soda.daemon.pools.pool_plan import PoolPlan, ShareOverrides
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.slurm_ext.errors import SlurmError, SodaError

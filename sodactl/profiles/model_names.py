@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.policies.tiresias.model_skews import normalise_model_name
 from slurm_soda.slurm_ext.errors import SodaError

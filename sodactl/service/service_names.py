@@ -30,7 +30,7 @@ class _ServiceName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that sodad tells; none where it does not answer."""
         del param
-        from slurm_soda.daemon.config import load_settings  # noqa: PLC0415 - completion alone needs these
+        from slurm_soda.daemon.settings.config_file import load_settings  # noqa: PLC0415 - completion alone needs these
         from slurm_soda.sodactl.service.service_views import read_services  # noqa: PLC0415
         from slurm_soda.sodactl.site_access import CommandContext, SiteAccess  # noqa: PLC0415
 

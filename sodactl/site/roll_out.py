@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import ScopeSettings, Settings
 from slurm_soda.daemon.scope.stage_record import stage_since_s
+from slurm_soda.daemon.settings.scope import ScopeSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.tables.scheduling import (

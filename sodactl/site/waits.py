@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import ScopeSettings
 from slurm_soda.daemon.scope.jobs_in_scope import scope_of
+from slurm_soda.daemon.settings.scope import ScopeSettings
 from slurm_soda.daemon.store.tables.scheduling import Job
 from slurm_soda.sodactl import output
 

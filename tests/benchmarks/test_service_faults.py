@@ -22,7 +22,7 @@ from benchmarks.service_faults.served_model import (
 )
 from benchmarks.service_faults.service_cluster import CORES, NODES
 from benchmarks.service_faults.service_watch import least_ready, most_ready, read_sight
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.services.router.routed_instances import BATCHES_IN_FLIGHT
 from slurm_soda.wire.services.service_file import read_service_file
 from slurm_soda.wire.services.service_profile import ServiceProfile

@@ -20,10 +20,11 @@ from slurm_soda.daemon.api.server import DEFAULT_LIMITS, ApiServer
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.viewers import ViewerRights
 from slurm_soda.daemon.clock import Clock, SystemClock
-from slurm_soda.daemon.config import ApiSettings, Settings
 from slurm_soda.daemon.metrics.endpoint import MetricsEndpoint
 from slurm_soda.daemon.page.link_route import PageLinkRoute
 from slurm_soda.daemon.page.served_page import ServedPage
+from slurm_soda.daemon.settings.addresses import ApiSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge

@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup, AccountingQuery
 from slurm_soda.daemon.cycle.cycle import CycleRunner
@@ -20,6 +19,7 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import begin_epoch
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.cycle.recorder import CycleReport
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Cycle, Job, JobRun, Preemption

@@ -18,8 +18,8 @@ from slurm_soda.daemon.api import report_routes
 from slurm_soda.daemon.api.report_writer import ReportQueueFullError, ReportWriter
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.cycle.epoch import begin_epoch
+from slurm_soda.daemon.settings.addresses import ApiSettings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage, NodeEvent
 from slurm_soda.slurm_ext.errors import SodaError

@@ -22,8 +22,8 @@ from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings
 from slurm_soda.daemon.logs import LOGGER
+from slurm_soda.daemon.settings.addresses import ApiSettings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
 from slurm_soda.wire.records import NodeReport

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon.config import ChangeLimitSettings
 from slurm_soda.daemon.cycle.change_limits import ChangeLimits, CircuitBreaker
+from slurm_soda.daemon.settings.scheduling import ChangeLimitSettings
 from slurm_soda.slurm_ext.write.job_changes import JobChange, requeue_change
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import DaemonConfigError, Settings, load_settings
+from slurm_soda.daemon.settings.config_file import DaemonConfigError, load_settings
+from slurm_soda.daemon.settings.settings import Settings
 
 
 def test_every_default_is_usable() -> None:

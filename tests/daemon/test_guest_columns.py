@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.sharing.gpu_columns import DeviceReader, without_guests
 from slurm_soda.daemon.sharing.may_join import why_pools_exclude
 from slurm_soda.daemon.sharing.node_guards import NodeGuards

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle import standby
 from slurm_soda.daemon.cycle.lease import Lease, LeaseLapsedError, LeaseTiming
 from slurm_soda.daemon.cycle.slurm_access import make_partition_client, make_slurm_client
 from slurm_soda.daemon.cycle.standby import LeadershipClaim
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.slurm_ext import cli_client

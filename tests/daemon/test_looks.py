@@ -21,7 +21,8 @@ from slurm_soda.daemon.api.kept_answers import UserTurns
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.view_json import ViewJsonError, decode_view, encode_view
 from slurm_soda.daemon.api.views import MAX_CHANGES, JobDetailView, JobListView, StatusView, ViewHeader
-from slurm_soda.daemon.config import ApiSettings, Settings
+from slurm_soda.daemon.settings.addresses import ApiSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch, Job

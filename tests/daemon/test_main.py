@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches, search_rules
 from slurm_soda.daemon.cycle.epoch import HostLock
 from slurm_soda.daemon.cycle.release_stamp import is_release_stamped, stamp_release
 from slurm_soda.daemon.logs import LOGGER
-from slurm_soda.daemon.main import EXIT_STORE_UNUSABLE, main, use_settings
+from slurm_soda.daemon.main import EXIT_STORE_UNUSABLE, main
+from slurm_soda.daemon.process import use_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
 

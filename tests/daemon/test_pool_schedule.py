@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.config import ScopeSettings, Settings
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsLookup
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.cycle import CycleRunner
@@ -18,6 +17,8 @@ from slurm_soda.daemon.cycle.daemon_state import DaemonContext
 from slurm_soda.daemon.cycle.epoch import SupersededError, begin_epoch
 from slurm_soda.daemon.cycle.lease import Lease, LeaseTiming
 from slurm_soda.daemon.pools.share_schedule import CHANGED_BY, RESUME_AFTER_S, ShareSchedule
+from slurm_soda.daemon.settings.scope import ScopeSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.tables.scheduling import Action, Job, JobRun
 from slurm_soda.policies.cpu_fit.limits import AccountingLimits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.policies.pools.layout.partitions import PoolTable
 from slurm_soda.slurm_ext.pools.pools_record import PoolsPhase
 from tests.daemon.fake_slurm import FakeClock

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import PreemptionSettings
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.state_machine import (
     ActivePreemption,
@@ -19,6 +18,7 @@ from slurm_soda.daemon.preemption.state_machine import (
     PreemptionDecision,
     decide_next_step,
 )
+from slurm_soda.daemon.settings.scheduling import PreemptionSettings
 from slurm_soda.policies.pipeline.stages import empty_plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints.flags import Hints

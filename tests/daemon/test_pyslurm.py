@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import SlurmSettings
 from slurm_soda.daemon.cycle.slurm_access import (
     KeepingRunner,
     close_slurm_client,
     make_slurm_client,
     reading_problems,
 )
+from slurm_soda.daemon.settings.settings import SlurmSettings
 from slurm_soda.slurm_ext.bindings.pyslurm_client import PyslurmClient
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient, CommandTimeouts
 from slurm_soda.slurm_ext.command_runner import CompletedCommand, LocalCommandRunner

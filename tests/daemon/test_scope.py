@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.scope.counts import count_scope
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.tables.scheduling import Action
 from slurm_soda.policies.scope.scope import LeftOut, Scope
 from tests.daemon.fake_slurm import FakeSlurm

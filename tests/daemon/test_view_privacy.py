@@ -15,8 +15,8 @@ from fastapi import FastAPI
 
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.learning.profile_rows import row_columns
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.kind_profiles import put_value

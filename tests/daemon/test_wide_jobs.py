@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.policies.pipeline.stages import pipeline_of
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
 from slurm_soda.demo.cluster_runs import DemoPhaseResult, parse_driver_events
 from slurm_soda.demo.job_mix.demo_settings import DemoSettings, daemon_configuration

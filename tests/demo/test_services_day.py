@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.demo.accounting import DemoError, MixJobRecord, MixJobRun
 from slurm_soda.demo.services_day.day_figures import (
     PARTS,

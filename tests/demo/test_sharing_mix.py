@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slurm_soda.containers.images import find_checkout
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.demo.accounting import MixJobRecord, MixJobRun
 from slurm_soda.demo.report_files import REPORT
 from slurm_soda.demo.sharing_mix.sharing_forecast import forecast_sharing

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.metrics.catalog import NODES, PROCESS, SITE, Metric
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.wire.services import service_file
 
 ROOT = Path(__file__).parents[2]

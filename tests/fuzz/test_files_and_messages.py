@@ -17,7 +17,7 @@ from slurm_soda.agent.job_events.hook_variables import event_line_from_variables
 from slurm_soda.agent.job_events.run_event import parse_run_event
 from slurm_soda.agent.reporting.upload import _parsed as parse_http_answer
 from slurm_soda.agent.settings.agent_config import load_agent_config
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.snapshot_file.document import read_dump
 from slurm_soda.simulator.errors import SimulatorError

@@ -32,7 +32,8 @@ from install.deb.contents import (
 from install.deb.elf_needs import relations
 from install.deb.samples import sample_of_agent, sample_of_soda
 from slurm_soda.agent.settings.agent_config import AgentConfig, load_agent_config
-from slurm_soda.daemon.config import Settings, load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import SCHEMA_VERSION
 from slurm_soda.sodactl.main import COMMANDS
 

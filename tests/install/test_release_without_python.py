@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME
 from slurm_soda.daemon.cycle.release_stamp import STAMP_NAME
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.slurm_ext.errors import SEARCH_PATH
 from slurm_soda.sodactl.control.release_lifts import WATCH_S
 

@@ -16,8 +16,8 @@ import pytest
 from slurm_soda.agent.network.net_cls import OWN_MOUNT
 from slurm_soda.agent.settings.agent_config import STATE_DIRECTORY
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.cycle.epoch import LOCK_NAME
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.wire.event_delivery import AGENT_SOCKET
 
 TOP = Path(__file__).parents[2]

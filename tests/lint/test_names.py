@@ -57,8 +57,8 @@ def refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, i
         ("a.py", "class A:\n    def look(self): ...", (2, "function", "look", "look()")),
         ("a.py", "class A:\n    last_sights: int = 0", (2, "field", "last_sights", "sight")),
         ("a.py", "class A:\n    __tablename__ = 'sight'", (2, "table", "sight", "sight")),
-        ("config.py", "class _Settings:\n    sight_s: float = 1.0", (2, "key", "sight_s", "sight")),
-        ("config.py", "class Settings:\n    work: WorkSettings = 1", (2, "section", "work", "Work")),
+        ("settings/settings.py", "class _Settings:\n    sight_s: float = 1.0", (2, "key", "sight_s", "sight")),
+        ("settings/settings.py", "class Settings:\n    work: WorkSettings = 1", (2, "section", "work", "Work")),
         ("a.py", "@click.option('-a', '--arrays/--no-arrays')\ndef f(): ...", (1, "option", "--arrays", "arrays")),
         ("a.py", "parser.add_argument('--last-sight')", (1, "option", "--last-sight", "sight")),
         ("a.py", "@group.command('sight')\ndef f(): ...", (1, "command", "sight", "sight")),
@@ -68,7 +68,7 @@ def refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, i
 def test_a_refused_name(
     tree: Path, capsys: pytest.CaptureFixture[str], path: str, text: str, found: tuple[int, str, str, str]
 ) -> None:
-    (tree / "daemon" / path).parent.mkdir(exist_ok=True)
+    (tree / "daemon" / path).parent.mkdir(parents=True, exist_ok=True)
     (tree / "daemon" / path).write_text(text)
     assert (f"daemon/{path}", *found) in refused(tree, capsys)
 

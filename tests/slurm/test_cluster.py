@@ -180,6 +180,9 @@ def test_a_second_cluster_lives_beside_the_first_and_goes_without_trace(cluster:
         job = submit(second, "alice", "hostname", "--nodes=3", "--gres=gpu:4")
         assert output(second, "alice", job).strip() == "sim"
         assert ContainerCluster.find(name).spec == second.spec
+        suspended = submit(second, "alice", "sleep 600")
+        second.wait_until(lambda: state(second, suspended) == "RUNNING", f"job {suspended} runs")
+        second.exec("root", ("scontrol", "suspend", str(suspended))).check()
     finally:
         assert second.down() == 4  # two containers, a network, a volume
     client = docker.from_env()

@@ -188,6 +188,6 @@ def test_models_complete(soda: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _settings(soda: Bench) -> Any:
-    from slurm_soda.daemon.config import load_settings  # noqa: PLC0415
+    from slurm_soda.daemon.settings.config_file import load_settings  # noqa: PLC0415
 
     return load_settings(soda.config)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from slurm_soda.daemon.config import CycleSettings
 from slurm_soda.daemon.cycle.epoch import DaemonEpoch, SupersededError, begin_epoch
 from slurm_soda.daemon.cycle.release_stamp import STAMP_NAME
+from slurm_soda.daemon.settings.scheduling import CycleSettings
 from slurm_soda.daemon.store.tables.scheduling import Action, Epoch
 from slurm_soda.slurm_ext.client import JobUpdate, JobUpdateResult
 from slurm_soda.slurm_ext.command_runner import CompletedCommand

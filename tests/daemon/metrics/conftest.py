@@ -16,9 +16,9 @@ from slurm_soda.daemon.api.connection_limits import ConnectionLimits
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, MetricsSettings
 from slurm_soda.daemon.metrics.endpoint import METRICS_LIMITS, MetricsEndpoint, bind_metrics
 from slurm_soda.daemon.metrics.routes import MetricsRoutes
+from slurm_soda.daemon.settings.addresses import ApiSettings, MetricsSettings
 from slurm_soda.daemon.store.engine import open_store
 from tests.daemon.api_server import api_server
 from tests.daemon.metrics.metered import Metered

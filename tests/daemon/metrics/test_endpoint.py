@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
 from slurm_soda.daemon.api.connection_limits import ConnectionLimits
-from slurm_soda.daemon.config import MetricsSettings
 from slurm_soda.daemon.metrics.cycle_figures import ClusterFigures, GpuCounts
 from slurm_soda.daemon.metrics.cycle_meter import CycleFigures
 from slurm_soda.daemon.metrics.endpoint import METRICS_LIMITS, bind_metrics
+from slurm_soda.daemon.settings.addresses import MetricsSettings
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.metrics.conftest import Served

@@ -16,8 +16,9 @@ import httpx
 import pytest
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.config import ApiSettings, MetricsSettings, Settings
 from slurm_soda.daemon.metrics.site_metrics import SiteMetrics, begin_metrics
+from slurm_soda.daemon.settings.addresses import ApiSettings, MetricsSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.wire.node_use import NodeUse
 from slurm_soda.wire.records import NodeReport
 from tests.daemon.api_server import api_server

@@ -15,9 +15,10 @@ from fastapi import APIRouter, FastAPI
 
 from slurm_soda.daemon.api.connection_limits import Application
 from slurm_soda.daemon.api.routes import ViewRoutes
-from slurm_soda.daemon.config import PageSettings, Settings
 from slurm_soda.daemon.page.link_route import PageLinkRoute
 from slurm_soda.daemon.page.served_page import ServedPage
+from slurm_soda.daemon.settings.addresses import PageSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import (
     Action,

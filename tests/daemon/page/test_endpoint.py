@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.api.server import make_api_server
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, PageSettings, Settings
 from slurm_soda.daemon.page.addresses import own_hosts, page_url
 from slurm_soda.daemon.page.endpoint import bind_page
 from slurm_soda.daemon.services.service_board import ServiceBoard
+from slurm_soda.daemon.settings.addresses import ApiSettings, PageSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 
 

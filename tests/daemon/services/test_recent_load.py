@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services.recent_load import RecentLoad
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_table import build_service_table
+from slurm_soda.daemon.settings.services import ServicesSettings
 from tests.daemon.services.service_site import report
 
 

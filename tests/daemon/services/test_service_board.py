@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services import service_load
 from slurm_soda.daemon.services.known_service import ServiceKey
 from slurm_soda.daemon.services.service_board import FORGOTTEN_AFTER_S, ServiceBoard
 from slurm_soda.daemon.services.service_table import build_service_table
+from slurm_soda.daemon.settings.services import ServicesSettings
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.services import add_minutes, minutes_of
 from slurm_soda.wire.services.router_report import ReportedInstance

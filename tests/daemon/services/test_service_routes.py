@@ -16,10 +16,10 @@ from fastapi import APIRouter, FastAPI
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.service_routes import ServiceRoutes
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.services.known_service import ServiceKey, ServiceStatus
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import LoadMinute
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.services import add_minutes
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from slurm_soda.daemon.config import ServicesSettings
 from slurm_soda.daemon.services.known_service import KnownService, ServiceKey
 from slurm_soda.daemon.services.load_forecasts import LoadForecasts
 from slurm_soda.daemon.services.service_load import LoadMinute
 from slurm_soda.daemon.services.service_table import build_service_table, placement_settings
 from slurm_soda.daemon.services.service_tasks import TaskHistory
+from slurm_soda.daemon.settings.services import ServicesSettings
 from slurm_soda.policies.services.service import Device, InstanceState, ServiceTable
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints.flags import Hints

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
-from slurm_soda.daemon.config import Settings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.tables.scheduling import Epoch
 from slurm_soda.sodactl.checks import controllers

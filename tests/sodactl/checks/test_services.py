@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.daemon.config import ServicesSettings
+from slurm_soda.daemon.settings.services import ServicesSettings
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions, SlurmPartition
 from slurm_soda.sodactl.checks.services import check_first_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.config import SharingSettings
+from slurm_soda.daemon.settings.sharing import SharingSettings
 from slurm_soda.daemon.store.agent_reports import store_report
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat
 from slurm_soda.slurm_ext.client import HeldOnNode

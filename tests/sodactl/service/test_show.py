@@ -18,10 +18,10 @@ from slurm_soda.daemon.api.routes import ViewRoutes
 from slurm_soda.daemon.api.server import ApiServer
 from slurm_soda.daemon.api.service_routes import ServiceRoutes
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.config import load_settings
 from slurm_soda.daemon.services.known_service import InstanceStatus, ServiceKey, ServiceStatus
 from slurm_soda.daemon.services.service_board import ServiceBoard
 from slurm_soda.daemon.services.service_load import LoadMinute
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.daemon.store.services import add_minutes
 from slurm_soda.services.router.sodad_reports import Controllers, SodadReports
 from slurm_soda.sodactl.live import sodad_http

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_soda.daemon.config import Settings
 from slurm_soda.daemon.scope.stage_record import SETTING, note_stage
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, VainPreemption
 from slurm_soda.sodactl.site.roll_out import DAY_S, Standing, describe_standing, read_standing
 from tests.sodactl.conftest import NOW_S, Bench, stored_job

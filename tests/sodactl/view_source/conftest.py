@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
-from slurm_soda.daemon.config import load_settings
+from slurm_soda.daemon.settings.config_file import load_settings
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting, AgentHeartbeat, JobNodeUsage, JobRun, Preemption
 from slurm_soda.sodactl.live import sodad_http
 from tests.daemon.api_server import FakeRights, api_server

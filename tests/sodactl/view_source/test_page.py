@@ -10,7 +10,8 @@ import pytest
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.clock import SystemClock
-from slurm_soda.daemon.config import ApiSettings, PageSettings, Settings
+from slurm_soda.daemon.settings.addresses import ApiSettings, PageSettings
+from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.sodactl.live import sodad_http
 from slurm_soda.sodactl.live.page import _ssh_command
 from tests.daemon.api_server import FakeRights, api_server
