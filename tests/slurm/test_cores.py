@@ -119,8 +119,11 @@ class Site:
 
     def allowed(self, job: int) -> set[str]:
         """What the kernel lets the processes of a job's batch step run on."""
-        procs = f"/sys/fs/cgroup/cpuset/slurm_n1/uid_2001/job_{job}/*/task_0/cgroup.procs"
-        script = f"for p in $(cat {procs}); do grep Cpus_allowed_list /proc/$p/status; done"
+        # Groups of tasks are below those of steps only since Slurm 23.02.
+        steps = f"/sys/fs/cgroup/cpuset/slurm_n1/uid_2001/job_{job}/step_[b0-9]*"
+        procs = f"{steps}/cgroup.procs {steps}/task_0/cgroup.procs"
+        user = "grep -q '^Name:.slurmstepd' /proc/$p/status || grep Cpus_allowed_list /proc/$p/status"
+        script = f"for p in $(cat {procs} 2>/dev/null); do {user}; done"
         return set(self.cluster.exec("root", ("sh", "-c", script), node="n1").stdout.split()[1::2])
 
     def emulates(self, node: str) -> bool:
@@ -305,8 +308,11 @@ def test_the_kernels_own_cpusets(site: Site) -> None:
         lines = cluster.exec("root", ("grep", "-r", "--include=cpuset.cpus", "", path), node="n1").stdout.splitlines()
         return {line.removeprefix(path).partition("/cpuset.cpus:")[0]: line.rpartition(":")[2] for line in lines}
 
+    def of_step(step: str) -> set[str]:
+        return {cores for path, cores in groups().items() if path.startswith(f"/step_{step}")}
+
     try:
-        site.until(lambda: groups().get("/step_batch/task_0") == "0-1", "the job has its two cores")
+        site.until(lambda: of_step("batch") == {"0-1"}, "the job has its two cores")
         seen = ("sh", "-c", f"ls /var/spool/slurm-soda/{job}.*.usage")
         site.until(lambda: cluster.exec("root", seen, node="n1").status == 0, "the agent has seen it")
         cluster.stop("soda-agent", node="n1")
@@ -315,8 +321,8 @@ def test_the_kernels_own_cpusets(site: Site) -> None:
         assert set(groups().values()) == {"0"}
         assert site.allowed(job) == {"0"}
         cluster.exec("alice", ("touch", "/tmp/second-step"), node="n1").check()
-        site.until(lambda: "/step_0/task_0" in groups(), "a second step runs")
-        assert groups()["/step_batch/task_0"] == "0"  # slurmd leaves older steps as they are
+        site.until(lambda: of_step("0"), "a second step runs")
+        assert of_step("batch") == {"0"}  # slurmd leaves older steps as they are
         cluster.start("soda-agent", node="n1")
         site.until(lambda: set(groups().values()) == {"0-1"}, "all groups have both cores again")
         site.until(lambda: site.allowed(job) == {"0-1"}, "so have the processes")

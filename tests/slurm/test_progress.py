@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
+from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_sharing import CONFIGURATION
 
@@ -61,6 +63,9 @@ def test_the_example_saves_is_requeued_resumes_and_tells_its_progress(site: Daem
     assert 5 < explained(site, job)["iterations_per_s"] <= 10.1
     site.cluster.exec("root", ("scontrol", "requeue", str(job))).check()
     site.wait(lambda: site.states([job]) == ["PENDING"], "it is requeued")
+    time.sleep(
+        MIN_RESTART_GAP_S
+    )  # started sooner, slurmd may refuse the job's credential, and Slurm fails the job for it
     site.cluster.exec("root", ("scontrol", "update", f"jobid={job}", "StartTime=now")).check()
     site.wait(
         lambda: f"run {job}" and site.shown(job, "Restarts") == "1" and site.states([job]) == ["RUNNING"], "again"
