@@ -13,6 +13,7 @@ import asyncio
 import ipaddress
 import logging
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -146,14 +147,14 @@ class ViewRoutes:
 
     async def job(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
-        this id.
+        this id, and without what it used where that is private.
         """
         viewer = _viewer(request)
 
         def read_job(session: Session) -> views.JobDetailView:
             view = views.job_detail_view(session, self.head(session, viewer), job_id)
             if viewer.sees_all_jobs or (view.job is not None and viewer.may_see(view.job)):
-                return view
+                return view if view.job is None or viewer.may_see_use(view.job) else views.without_use(view)
             # In the same words whether there is such a job or not.
             raise HTTPException(
                 403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"
@@ -242,6 +243,8 @@ class ViewRoutes:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, store_now_s(session, self._clock.now_s()), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
+        if re.search(r"\d", stall) and not viewer.sees_all_jobs:  # it may name jobs of others
+            stall = "its cycles fail; sodad's log says why"
         if loss := self._store_loss():  # what can still be read is from before
             alive, stall = False, loss
         head = views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)

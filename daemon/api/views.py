@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -269,6 +269,11 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         expected_start=expected,
         start_score=None if expected is None else score_of_intervals(session),
     )
+
+
+def without_use(view: JobDetailView) -> JobDetailView:
+    """The same for who may see the job and not what it used: how busy it was, how far it is and how fast is left out."""
+    return replace(view, usage=(), progress=(), paces=(), alone=None, cpu_fits=())
 
 
 def _alone_time(session: Session, job: Job, paces: Sequence[JobPaceRow]) -> AloneTime | None:

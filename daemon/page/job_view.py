@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.viewers import Viewer
-from slurm_soda.daemon.api.views import JobDetailView, ViewHeader, job_detail_view
+from slurm_soda.daemon.api.views import JobDetailView, ViewHeader, job_detail_view, without_use
 from slurm_soda.daemon.explanations.job_reasons import JobFacts, list_job_reasons
 from slurm_soda.daemon.job_reports.build import read_job_report
 from slurm_soda.daemon.job_reports.model import JobReport
@@ -87,8 +87,9 @@ def read_shown_job(session: Session, head: ViewHeader, viewer: Viewer, job_id: i
     view = job_detail_view(session, head, job_id)
     if view.job is None or not viewer.may_see(view.job):
         return None
-    report = read_job_report(session, view.job, now_s) if viewer.may_see_use(view.job) else None
-    return _shown(view, view.job, report, now_s)
+    if viewer.may_see_use(view.job):
+        return _shown(view, view.job, read_job_report(session, view.job, now_s), now_s)
+    return _shown(without_use(view), view.job, None, now_s)
 
 
 def _shown(view: JobDetailView, job: Job, report: JobReport | None, now_s: float) -> ShownJob:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from slurm_soda.daemon.api import viewers
-from tests.daemon.page.page_site import PageSite, fill
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
+from tests.daemon.page.page_site import NOW_S, SUBMIT_S, PageSite, fill
 
 OWN, ALL = [7, 10], [7, 8, 9, 10]
 
@@ -82,6 +84,39 @@ def test_what_others_used_is_private_by_itself(site: PageSite, private: str) -> 
     nodes = alice.view("/data/gpus")["nodes"]
     utils = {job["job_id"]: job["util_ratio"] for node in nodes for gpu in node["gpus"] for job in gpu["jobs"]}
     assert utils == {8: None, 9: None, 10: 0.5}
+
+
+USE = ("700 iterations", "an iteration takes", "its GPUs hardly work")
+"""In the reasons of a job that tells its progress and whose cores were searched for."""
+
+
+def add_use(site: PageSite, job_id: int) -> None:
+    """Its progress, its pace beside a guest, and how a search for its cores ended."""
+    run = {"job_id": job_id, "restart": 0, "first_s": NOW_S - 500, "at_s": NOW_S, "began_s": NOW_S - 500}
+    fit = {"gpus": 2, "nodes": 1, "start_cores": 4, "most_cores": 8, "cores": 2, "steps": 3, "search": 0}
+    site.add(
+        JobProgressRow(
+            **run, node="n1", began_iterations=0, clock_s=1, idle_s=0, iterations=700, total=0, batch=0, saved=-1
+        ),
+        JobPaceRow(**run, co_runners="9.0", iterations=700, clock_s=500),
+        CpuFitRow(
+            job_id=job_id, submit_s=SUBMIT_S, restart=0, node="n1", at_s=NOW_S, user="bob", **fit, start_ratio=0.1,
+            utilisation_ratio=0.1, reason="idle",
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("private", ["usage", "users"])
+def test_how_fast_and_how_busy_others_are_is_in_no_sentence_where_use_is_private(site: PageSite, private: str) -> None:
+    fill(site)
+    add_use(site, 8)
+    assert all(words in " ".join(site.browser(1000).view("/data/jobs/8")["reasons"]) for words in USE)
+    site.slurm.private = private
+    site.later(viewers.MAX_AGE_S)
+    told = {uid: " ".join(site.browser(uid).view("/data/jobs/8")["reasons"]) for uid in (1000, 1001)}
+    assert "Slurm: RUNNING" in told[1000]
+    assert not any(words in told[1000] for words in USE)
+    assert all(words in told[1001] for words in USE), "his own"
 
 
 def test_operators_and_coordinators(site: PageSite) -> None:
