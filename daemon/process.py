@@ -165,6 +165,7 @@ class SodadProcess:
             gangs=searches,
             guests=context.guests,
             bandwidths=context.bandwidths,
+            nodes=context.reporting_nodes,
             on_report=metrics.on_report,
         )
         cycles.problems, cycles.on_cycle = (
