@@ -152,10 +152,11 @@ class ViewRoutes:
         viewer = _viewer(request)
 
         def read_job(session: Session) -> views.JobDetailView:
-            view = views.job_detail_view(session, self.head(session, viewer), job_id)
-            if viewer.sees_all_jobs or (view.job is not None and viewer.may_see(view.job)):
-                return view if view.job is None or viewer.may_see_use(view.job) else views.without_use(view)
-            # In the same words whether there is such a job or not.
+            job = queries.find_job(session, job_id)
+            if viewer.sees_all_jobs or (job is not None and viewer.may_see(job)):
+                view = views.job_detail_view(session, self.head(session, viewer), job_id)
+                return view if job is None or viewer.may_see_use(job) else views.without_use(view)
+            # In the same words, and as soon, whether there is such a job or not.
             raise HTTPException(
                 403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"
             )

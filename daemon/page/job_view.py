@@ -13,6 +13,7 @@ from slurm_soda.daemon.explanations.job_reasons import JobFacts, list_job_reason
 from slurm_soda.daemon.job_reports.build import read_job_report
 from slurm_soda.daemon.job_reports.model import JobReport
 from slurm_soda.daemon.page.change_view import ShownChange, shown_change
+from slurm_soda.daemon.store.queries import find_job
 from slurm_soda.daemon.store.tables.scheduling import Job
 
 MAX_CHANGES_OF_JOB = 200
@@ -84,8 +85,11 @@ class ShownJob:
 
 def read_shown_job(session: Session, head: ViewHeader, viewer: Viewer, job_id: int, now_s: float) -> ShownJob | None:
     """The newest job of this id; ``None`` if there is none, or none that this viewer may see."""
+    job = find_job(session, job_id)
+    if job is None or not viewer.may_see(job):  # before anything takes longer where there is a job
+        return None
     view = job_detail_view(session, head, job_id)
-    if view.job is None or not viewer.may_see(view.job):
+    if view.job is None:
         return None
     if viewer.may_see_use(view.job):
         return _shown(view, view.job, read_job_report(session, view.job, now_s), now_s)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
@@ -117,6 +118,24 @@ def test_how_fast_and_how_busy_others_are_is_in_no_sentence_where_use_is_private
     assert "Slurm: RUNNING" in told[1000]
     assert not any(words in told[1000] for words in USE)
     assert all(words in told[1001] for words in USE), "his own"
+
+
+def test_a_foreign_job_is_refused_as_soon_as_one_that_is_not_there(site: PageSite) -> None:
+    """Reading all about it before would tell by the time that it takes how much happened to it."""
+    fill(site)
+    site.slurm.private = "jobs"
+    alice, statements = site.browser(1000), []
+
+    def note(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    event.listen(site.store.engine, "before_cursor_execute", note)
+    counts = {}
+    for job_id in (99, 8, 7):
+        statements.clear()
+        alice.get(f"/data/jobs/{job_id}")
+        counts[job_id] = len(statements)
+    assert counts[8] == counts[99] < counts[7]
 
 
 def test_operators_and_coordinators(site: PageSite) -> None:
