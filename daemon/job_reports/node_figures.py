@@ -11,6 +11,7 @@ from slurm_soda.daemon.job_reports.stored_facts import StoredFacts
 from slurm_soda.daemon.readable import format_duration, format_instant, format_percent
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.gpu_uses import gpu_use_of
+from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.job_reports import JobGpuUseRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -66,7 +67,9 @@ def _node_figures(
     end_s = _end_s(job, run)
     told_s = now_s - TOLD_WITHIN_S if end_s is None else end_s
     gpus = [] if uses is None else [_gpu_figures(gpu_use_of(gpu), uses.first_s, told_s) for gpu in uses.gpus]
-    lasted_s = 0.0 if usage is None else usage.last_s - usage.first_s
+    ran_s = (now_s if end_s is None else end_s) - run.start_s
+    # A node's clock that was set ahead makes the time that its agent saw longer than the run, and cores fewer.
+    lasted_s = 0.0 if usage is None else min(usage.last_s - usage.first_s, ran_s + CLOCK_SLACK_S)
     return NodeFigures(
         node=node,
         opened_s=None if usage is None else usage.first_s,

@@ -244,3 +244,11 @@ def test_rows_are_gone_through_a_few_times_however_many_runs_and_nodes_there_are
     report = build_report(told, END_S)
     assert [len(one.nodes) for one in report.runs] == [nodes] * len(runs)
     assert {name: of_kind.passes < 10 for name, of_kind in rows.items()} == dict.fromkeys(rows, True)
+
+
+def test_a_node_whose_clock_was_set_ahead_makes_cores_no_fewer() -> None:
+    """The agent dates its readings by the time of day: by these the run took a day longer than by Slurm."""
+    found = report(usage=[usage(last_s=END_S + 86_400.0)])
+    (node,) = found.runs[0].nodes
+    assert node.cores_used == pytest.approx(12.0, rel=0.02)
+    assert "cpus" not in {advice.topic for advice in found.advice}
