@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,8 +145,10 @@ def test_a_quarter_of_the_descriptors_at_most(monkeypatch: pytest.MonkeyPatch) -
 def test_deadlines(serve: Callable[..., Site], sent: bytes, limits: ConnectionLimits) -> None:
     site = serve(limits)
     connection = site.connect(sent.replace(b"CREDENTIAL", Munge(run=site.munged).encode(b"other").encode()))
+    with suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
     until(lambda: site.held() == 0)
-    connection.close()
     assert "asyncio" not in site.server._refusals._counts, "nothing went wrong in a deadline itself"
 
 
