@@ -57,7 +57,9 @@ class UserTurns:
         async with lock:
             await asyncio.sleep(max(self._rests_until_s.get(user, 0.0) - self._clock.elapsed_s(), 0.0))
             began_s = self._clock.elapsed_s()
-            yield
-            now_s = self._clock.elapsed_s()
-            self._rests_until_s = {who: until_s for who, until_s in self._rests_until_s.items() if until_s > now_s}
-            self._rests_until_s[user] = now_s + self._rest_s(now_s - began_s)
+            try:
+                yield
+            finally:  # what was refused took its time too
+                now_s = self._clock.elapsed_s()
+                self._rests_until_s = {who: until_s for who, until_s in self._rests_until_s.items() if until_s > now_s}
+                self._rests_until_s[user] = now_s + self._rest_s(now_s - began_s)

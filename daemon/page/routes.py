@@ -129,10 +129,10 @@ class PageRoutes:
         return answer
 
     async def leave(self, request: Request) -> Response:
-        """End the session."""
-        self._sessions.end(*_secrets(request))
+        """End the session. Who shows none, such as a browser that another site sent here, keeps his cookie."""
         answer = Response(b"{}", media_type="application/json")
-        self._set_cookie(answer, "", 0)
+        if self._sessions.end(*_secrets(request)):
+            self._set_cookie(answer, "", 0)
         return answer
 
     def _set_cookie(self, answer: Response, value: str, lasts_s: int) -> None:
