@@ -154,8 +154,7 @@ class ViewRoutes:
         def read_job(session: Session) -> views.JobDetailView:
             job = queries.find_job(session, job_id)
             if viewer.sees_all_jobs or (job is not None and viewer.may_see(job)):
-                view = views.job_detail_view(session, self.head(session, viewer), job_id)
-                return view if job is None or viewer.may_see_use(job) else views.without_use(view)
+                return views.shown_to(views.job_detail_view(session, self.head(session, viewer), job_id), viewer)
             # In the same words, and as soon, whether there is such a job or not.
             raise HTTPException(
                 403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api.viewers import Viewer
-from slurm_soda.daemon.api.views import JobDetailView, ViewHeader, job_detail_view, without_use
+from slurm_soda.daemon.api.views import JobDetailView, ViewHeader, job_detail_view, shown_to
 from slurm_soda.daemon.explanations.job_reasons import JobFacts, list_job_reasons
 from slurm_soda.daemon.job_reports.build import read_job_report
 from slurm_soda.daemon.job_reports.model import JobReport, NodeFigures
@@ -94,12 +94,10 @@ def read_shown_job(session: Session, head: ViewHeader, viewer: Viewer, job_id: i
     job = find_job(session, job_id)
     if job is None or not viewer.may_see(job):  # before anything takes longer where there is a job
         return None
-    view = job_detail_view(session, head, job_id)
+    view = shown_to(job_detail_view(session, head, job_id), viewer)
     if view.job is None:
         return None
-    if viewer.may_see_use(view.job):
-        return _shown(view, view.job, read_job_report(session, view.job, now_s), now_s)
-    return _shown(without_use(view), view.job, None, now_s)
+    return _shown(view, view.job, read_job_report(session, job, now_s) if viewer.may_see_use(job) else None, now_s)
 
 
 def without_many_gpus(report: JobReport) -> JobReport:

@@ -20,7 +20,7 @@ from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store, open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.kind_profiles import put_value
-from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Epoch, JobNodeUsage, Preemption
+from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, Cycle, Epoch, Preemption
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -154,15 +154,6 @@ def test_a_user_sees_his_own_jobs_alone_where_slurm_keeps_them_private(site: Sit
         assert node["walls"] == [{"fault": "", "recorded": []}]
 
 
-def test_why_cycles_fail_may_name_jobs_of_others(site: Site) -> None:
-    site.later(3600)
-    assert site.view("/v1/jobs", 1000)["head"]["stall"] == SECRET
-    site.slurm.private = "jobs"
-    site.later(viewers.MAX_AGE_S)
-    stalls = {uid: site.view("/v1/jobs", uid)["head"]["stall"] for uid in (1000, 0)}
-    assert stalls == {1000: "its cycles fail; sodad's log says why", 0: SECRET}
-
-
 @pytest.mark.parametrize(
     ("uid", "level"), [(0, "None"), (64030, "None"), (1002, "Operator"), (1002, "Administrator")], ids=str
 )
@@ -190,21 +181,6 @@ def test_cores_of_others_are_private_too(site: Site, private: str) -> None:
     assert site.view("/v1/fit?limit=9&job_id=8", 1000)["jobs"] == []
     assert site.ask("/v1/fit?limit=9&user=bob").status_code == 403
     assert site.ask("/v1/fit?limit=9&user=alice").status_code == 200
-
-
-@pytest.mark.parametrize("private", ["usage", "users"])
-def test_a_job_of_another_is_shown_without_what_it_used(site: Site, private: str) -> None:
-    now_s = site.clock.now_s()
-    with site.store.write() as session:
-        session.add(
-            JobNodeUsage(job_id=8, restart=0, node="n1", first_s=now_s, last_s=now_s, samples=9, gpu_util_ratio=0.5,
-                         gpu_util_last_ratio=0.5, gpu_memory_peak_mib=9, gpu_count=1, cpu_s=9, memory_peak_mib=9)
-        )  # fmt: skip
-    assert len(site.view("/v1/jobs/8", 1000)["usage"]) == 1
-    site.slurm.private = private
-    site.later(viewers.MAX_AGE_S)
-    assert {uid: len(site.view("/v1/jobs/8", uid)["usage"]) for uid in (1000, 1001, 0)} == {1000: 0, 1001: 1, 0: 1}
-    assert site.view("/v1/jobs/8", 1000)["job"]["user"] == "bob"
 
 
 def test_nodes_are_private_where_slurm_keeps_them_so(site: Site) -> None:

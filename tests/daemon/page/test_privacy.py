@@ -11,7 +11,7 @@ from sqlalchemy import event
 from slurm_soda.daemon.api import viewers
 from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
-from tests.daemon.page.page_site import NOW_S, SUBMIT_S, PageSite, fill
+from tests.daemon.page.page_site import NOW_S, SUBMIT_S, PageSite, fill, job, note
 
 OWN, ALL = [7, 10], [7, 8, 9, 10]
 
@@ -120,16 +120,27 @@ def test_how_fast_and_how_busy_others_are_is_in_no_sentence_where_use_is_private
     assert all(words in told[1001] for words in USE), "his own"
 
 
+@pytest.mark.parametrize(("private", "told"), [("none", True), ("jobs", False), ("nodes", False)])
+def test_where_nobody_can_be_a_guest_names_nodes_and_jobs_of_others(site: PageSite, private: str, told: bool) -> None:
+    fill(site)
+    site.add(job(11, note=note(2) | {"shares": {"unguarded": "n1 (no prolog recorded job 8)"}}))
+    site.slurm.private = private
+    reasons = " ".join(site.browser(1000).view("/data/jobs/11")["reasons"])
+    assert "It cannot be a guest on some nodes with jobs that it could join: " in reasons
+    assert ("job 8" in reasons, "operators are told which" in reasons) == (told, not told)
+    assert "job 8" in " ".join(site.browser(0).view("/data/jobs/11")["reasons"])
+
+
 def test_a_foreign_job_is_refused_as_soon_as_one_that_is_not_there(site: PageSite) -> None:
     """Reading all about it before would tell by the time that it takes how much happened to it."""
     fill(site)
     site.slurm.private = "jobs"
     alice, statements = site.browser(1000), []
 
-    def note(*arguments: Any) -> None:
+    def count(*arguments: Any) -> None:
         statements.append(arguments[2])
 
-    event.listen(site.store.engine, "before_cursor_execute", note)
+    event.listen(site.store.engine, "before_cursor_execute", count)
     counts = {}
     for job_id in (99, 8, 7):
         statements.clear()
