@@ -58,6 +58,11 @@ class ReplyFraming:
         named = zip(fields, separators, strict=True)
         return {"SQUEUE_FORMAT2": ",".join(f"{name}:{(widths or {}).get(name, '')}{end}" for name, end in named)}
 
+    def squeue_letters_env(self, letters: Sequence[str]) -> dict[str, str]:
+        """The format for squeue by the letters of its older option ``--format``, such as ``%A``."""
+        separators = [self.field] * (len(letters) - 1) + [self.record]
+        return {"SQUEUE_FORMAT": "".join(letter + end for letter, end in zip(letters, separators, strict=True))}
+
     def body(self, stdout: bytes, what: str) -> str:
         """The reply without its end mark, undecodable bytes as surrogate escapes.
 

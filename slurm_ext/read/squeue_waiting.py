@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.exclusive_nodes import EXCLUSIVE_FIELDS, parse_exclusive
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
@@ -18,6 +18,10 @@ _FIELDS = (
 _WIDTHS = {"Feature": 100, "ExcNodes": 200}
 """Bytes of a user's own text, cut and padded by squeue, which prints it for each task of an array. A value that fills its
 width may be cut."""
+_NO_EXCLUDED_NODES = b"ExcNodes"
+"""In the errors of a squeue that does not know the field (before 24.05); it says so and leaves it empty."""
+_EXCLUDED_LETTERS = ("%A", "%x")
+"""Job id and excluded nodes in the older format, which every version knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,36 @@ def read_waiting_jobs(
         SlurmCommandError: squeue failed or did not answer in time.
         SlurmReplyError: its answer cannot be read.
     """
-    framing = ReplyFraming(random_nonce())
     argv = ["squeue", "--noheader", "--all", "--array", "--states=PENDING"]
     if partitions is not None:
         argv.append(f"--partition={','.join(partitions)}")
-    env = {**SLURM_ENVIRONMENT, **framing.env, **framing.squeue_env(_FIELDS, _WIDTHS)}
+    framing = ReplyFraming(random_nonce())
+    said = _ask(runner, argv, framing, framing.squeue_env(_FIELDS, _WIDTHS), timeout_s)
+    found = parse_waiting(said.stdout, framing)
+    if found and _NO_EXCLUDED_NODES in said.stderr:
+        said = _ask(runner, argv, framing, framing.squeue_letters_env(_EXCLUDED_LETTERS), timeout_s)
+        found |= {job.job_id: job for job in _with_excluded(found, said.stdout, framing)}
+    return found
+
+
+def _ask(
+    runner: CommandRunner, argv: Sequence[str], framing: ReplyFraming, form: Mapping[str, str], timeout_s: float
+) -> CompletedCommand:
+    env = {**SLURM_ENVIRONMENT, **framing.env, **form}
     said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:
         raise SlurmCommandError(
             tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
         )
-    return parse_waiting(said.stdout, framing)
+    return said
+
+
+def _with_excluded(jobs: Mapping[int, WaitingJob], stdout: bytes, framing: ReplyFraming) -> Iterator[WaitingJob]:
+    """Those of the jobs that exclude nodes, with these; jobs that came after the first reply are left out."""
+    for job_id, excluded in framing.records(stdout, len(_EXCLUDED_LETTERS), "squeue's list of excluded nodes"):
+        job, names = jobs.get(parse_integer(job_id, "job id")), text_or_empty(excluded)
+        if job is not None and names:
+            yield replace(job, excluded_nodes=names)
 
 
 def parse_waiting(stdout: bytes, framing: ReplyFraming) -> dict[int, WaitingJob]:
