@@ -16,6 +16,9 @@ import pytest
 
 from install.deb.build import maintainer_scripts
 from install.deb.contents import PACKAGES, spank_package
+from slurm_soda.agent.contention.limit_record import LimitRecord, write_limit_record
+from slurm_soda.agent.cpusets.core_records import JobCoreRecord, write_core_records
+from slurm_soda.agent.state_file import write_state
 
 TOP = Path(__file__).parents[2]
 WORDS = {"@STORE_REVISION@": "0004", "@VERSION@": "2", "@SLURM@": "24.11"}
@@ -206,13 +209,28 @@ def test_a_removal_from_an_image_disables_units(machine: Machine) -> None:
     assert not machine.asked("stop")
 
 
-def test_limits_of_a_killed_agent_hold_a_removal_back(machine: Machine) -> None:
-    record = machine.write("/var/lib/slurm-soda-agent/network.json")
-    refused = machine.run("agent", "prerm", "remove")
-    assert refused.returncode == 1
-    assert "start soda-agent and stop it" in refused.stderr
-    record.unlink()
-    assert machine.run("agent", "prerm", "remove").returncode == 0
+def agent_records(state: Path, left: str) -> None:
+    """As a killed agent leaves them that had limited these; written by its own code."""
+    record = JobCoreRecord(7, 1, "cgroup/v2", "/job_7", (0, 1), 1, 2, "", {"": "0-1"}, {"tuning": 1})
+    held = [record] if left == "cores of jobs" else []
+    write_core_records(state / "cores.json", held)
+    groups = frozenset({"soda-7"} if left == "memory bandwidth of jobs" else ())
+    write_limit_record(state / "memory.json", LimitRecord(groups, frozenset(), 1e9))
+    if left == "the network of jobs":
+        write_state(state / "network.json", 1, {"net_cls": ""})
+
+
+@pytest.mark.parametrize("left", ["cores of jobs", "memory bandwidth of jobs", "the network of jobs", ""])
+def test_limits_of_a_killed_agent_hold_a_removal_back(machine: Machine, left: str) -> None:
+    """Jobs would keep them until they end, and nobody would give anything back."""
+    machine.write(
+        "/opt/slurm-soda/lib/slurm-soda/packaged/limits_left.sh", (TOP / "install/limits_left.sh").read_text(), 0o755
+    )
+    agent_records(machine.path("/var/lib/slurm-soda-agent"), left)
+    done = machine.run("agent", "prerm", "remove")
+    assert done.returncode == bool(left)
+    assert (f"killed: {left}; start soda-agent and stop it" in done.stderr) == bool(left)
+    assert machine.run("agent", "prerm", "remove", SLURM_SODA_FORCE="1").returncode == 0
 
 
 def test_a_sodad_that_systemd_does_not_know_holds_a_removal_back(machine: Machine) -> None:
@@ -291,6 +309,18 @@ def test_sodad_runs_as_slurm_user_and_his_group(machine: Machine, user: str, gro
     assert (
         f"SlurmUser is another, and sodad runs as {user}" in machine.run("controller", "postinst", "configure").stderr
     )
+
+
+@pytest.mark.parametrize("group", ["domain users", "SITE/hpc", "a&b"])
+def test_a_group_with_an_odd_name_goes_by_its_number(machine: Machine, group: str) -> None:
+    machine.command("getent", "echo hpc")
+    machine.command("id", f"case $1 in -gn) echo '{group}' ;; -g) echo 1234 ;; esac")
+    machine.command("scontrol", "echo 'SlurmUser               = hpc(64030)'")
+    machine.write("/usr/lib/tmpfiles.d/slurm-soda-controller.conf", "d /run/slurm-soda 0755 slurm slurm -\n")
+    assert machine.run("controller", "postinst", "configure").returncode == 0
+    drop_in = machine.path("/etc/systemd/system/sodad.service.d/50-slurm-user.conf")
+    assert "User=hpc\nGroup=1234\n" in drop_in.read_text()
+    assert machine.path("/etc/tmpfiles.d/slurm-soda-controller.conf").read_text().split()[3:5] == ["hpc", "1234"]
 
 
 def test_who_comes_from_a_directory_is_not_made_at_a_boot(machine: Machine) -> None:
