@@ -28,9 +28,9 @@ waits as long; five reads of Slurm that each take their whole time limit (20 s) 
 _RENEW_AFTER = 0.1
 """Share of the lease after which a heartbeat is written again."""
 
-_RENEW_WITHIN_S = 10.0
+_RENEW_WITHIN_S = 7.5
 """However long the lease: `status` takes a sodad for dead whose heartbeat is older than half a minute, and what takes lifts
-back without Python one whose lock was not dated for as long as the usual lease."""
+back without Python one whose lock was not dated for as long as the usual lease; the timer looks only after 10 s."""
 
 SEND_WITHIN = 5 / 6
 """Share of the lease within which a daemon sends. The rest is for the chunk that is under way when it ends."""
