@@ -104,9 +104,9 @@ def test_jobs_that_the_described_nodes_cannot_hold_are_left_out_and_counted(
     if source == "store":
         ran(past, 300, "small", T0, T0 + 3000.0, 20.0, "n1")
         assert "no job fits" in past(*PLAN, "--cluster", "1x1", "--json", status=1).err
-        argv, left, of = ("--cluster", "1x2"), 0, 15
+        argv, left, of = ["--cluster", "1x2"], 0, 15
     else:
-        argv, left, of = ("--trace", str(trace), "--cluster", "1x2"), 2, 4
+        argv, left, of = ["--trace", str(trace), "--cluster", "1x2"], 2, 4
     document = past(*PLAN, *argv, "--json").document
     said = [note for note in document["notes"] if "are left out" in note]
     assert document["jobs"] == of - left
