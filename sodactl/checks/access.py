@@ -50,7 +50,8 @@ def check_associations(probe: CommandProbe, config: SlurmConfig) -> CheckResult:
     if missing := sorted(queued - known):
         remedy = f"sacctmgr -i add user {missing[0]} account=ACCOUNT: without one, changes fail at random"
         return CheckResult("associations", "warn", f"none for {', '.join(missing[:5])}", remedy)
-    return CheckResult("associations", "ok", f"{len(known)} users, all {len(queued)} with jobs among them")
+    among = f"all {len(queued)} with jobs among them" if queued else "nobody has jobs now"
+    return CheckResult("associations", "ok", f"{len(known)} users, {among}")
 
 
 def check_limits(probe: CommandProbe, config: SlurmConfig, *, rewrites: bool) -> CheckResult:
