@@ -44,6 +44,7 @@ from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.metrics.site_metrics import begin_metrics
 from slurm_soda.daemon.page.endpoint import bind_page
 from slurm_soda.daemon.pools.share_schedule import ShareSchedule
+from slurm_soda.daemon.settings.restart import changed_for_restart, restart_problems
 from slurm_soda.daemon.settings.settings import Settings
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreError
@@ -165,12 +166,16 @@ class SodadProcess:
             gangs=searches,
             guests=context.guests,
             bandwidths=context.bandwidths,
+            nodes=context.reporting_nodes,
             on_report=metrics.on_report,
         )
-        cycles.problems, cycles.on_cycle = (
-            lambda: (*writer.problems(), *metrics.problems, *page.problems, *reading_problems(context.client)),
-            metrics.on_cycle,
-        )
+        started = self.settings
+
+        def problems() -> tuple[str, ...]:
+            of_parts = (*writer.problems(), *metrics.problems, *page.problems, *reading_problems(context.client))
+            return (*of_parts, *restart_problems(started, cycles.settings))
+
+        cycles.problems, cycles.on_cycle = problems, metrics.on_cycle
         context.services.wake = waker.call
         server = make_api_server(
             store, clock, writer, lambda: cycles.settings, lambda: cycles.last_error, services=context.services,
@@ -221,6 +226,8 @@ class SodadProcess:
             log(logging.ERROR, "not-reloaded", error=error)
             return False
         set_up_logging(settings.log_level)
+        if keys := changed_for_restart(self.settings, settings):
+            log(logging.WARNING, "restart-needed", keys=",".join(keys))
         self.settings = settings
         log(logging.INFO, "reloaded", mode=settings.mode, policy=settings.policy.name)
         return True

@@ -29,6 +29,9 @@ for unit; do
     *) refuse "$unit is $now; systemctl disable --now $unit" ;;
     esac
 done
+if [ -z "${FORCE:-}" ] && left=$("${0%/*}/limits_left.sh" "${AGENT_STATE:-/var/lib/slurm-soda-agent}"); then
+    refuse "still limited by an agent that was killed: $left; systemctl start soda-agent, then stop it, or say FORCE=1"
+fi
 # What sodad did of which Slurm still has something: only sodactl takes it back, and goes with the rest.
 if [ -z "${FORCE:-}" ] && [ -e "$prefix/bin/sodad" ]; then
     "${0%/*}/in_force.sh" "$prefix" >"${said:=$(mktemp)}" 2>&1 || {

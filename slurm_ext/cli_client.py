@@ -14,7 +14,6 @@ from slurm_soda.slurm_ext.read.asking import REMEDY, AskingCommands, failure
 from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.job_request import JobRequest, PartitionLimits
 from slurm_soda.slurm_ext.read.partition_limits import (
-    SHOW_CONFIG_COMMAND,
     SHOW_PARTITIONS_COMMAND,
     parse_boot_s,
     parse_cluster_memory_limit,
@@ -30,6 +29,7 @@ from slurm_soda.slurm_ext.read.priority_parts import (
 from slurm_soda.slurm_ext.read.reply_framing import random_nonce
 from slurm_soda.slurm_ext.read.scontrol_nodes import SHOW_NODES_COMMAND, parse_nodes
 from slurm_soda.slurm_ext.read.shown_jobs import ShownJobs
+from slurm_soda.slurm_ext.read.slurm_config import SHOW_CONFIG_COMMAND
 from slurm_soda.slurm_ext.read.sprio import NO_PRIORITIES, SPRIO_COMMAND, parse_site_factors
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, SqueueReader, squeue_environment
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs

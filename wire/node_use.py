@@ -64,9 +64,10 @@ class NodeUse:
             RecordError: a field is missing, of another type or out of bounds.
         """
         read = RunFields("use of the node", data)
+        counts = read.whole_map("counts", MAX_COUNTS, 0, MAX_COUNT)
         return cls(
             gpus=tuple(HeldGpu.from_dict(item) for item in read.objects("gpus", MAX_GPUS)),
-            counts=read.whole_map("counts", MAX_COUNTS, 0, MAX_COUNT),
+            counts={name: count for name, count in counts.items() if name in COUNTS},
             agent_cpu_s=read.number("agent_cpu_s"),
             agent_memory_bytes=read.whole("agent_memory_bytes", 0, MAX_BYTES, 0),
         )

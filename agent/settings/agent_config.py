@@ -186,6 +186,12 @@ def _check_agent(config: AgentConfig, source: str) -> None:
         raise AgentConfigError(
             f"{source}: spool_files is {config.spool_files}; expected a whole number from 64 to 1000000"
         )
+    for key in ("socket", "spool", "cgroup_root", "progress", "state"):
+        path = getattr(config, key)
+        if not path.startswith("/") or not path.isprintable():
+            raise AgentConfigError(
+                f"{source}: {key} is {path[:80]!a}; expected a path that begins with /, without control characters"
+            )
     if config.log_level not in LOG_LEVELS:
         raise AgentConfigError(f"{source}: log_level is {config.log_level!a}; expected one of {', '.join(LOG_LEVELS)}")
     user = config.controller_user

@@ -152,7 +152,7 @@ class LimitedProtocol(H11Protocol):
             self.drop("header_deadline")
 
     def _end_without_body(self) -> None:
-        if self.cycle.more_body:
+        if self.cycle is not None and self.cycle.more_body:  # one without a header may have been dropped just now
             self.drop("body_deadline")
 
 

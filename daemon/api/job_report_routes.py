@@ -26,9 +26,11 @@ ViewAnswer = Callable[[Callable[[Session], object]], Awaitable[Response]]
 class JobReportRoutes:
     """One job's report, and a line for each of a user's newest jobs."""
 
-    def __init__(self, answer: ViewAnswer, clock: Clock, turns: UserTurns) -> None:
-        """``turns``: long lists take sodad's time, so a user with many questions waits between them."""
-        self._answer, self._clock, self._turns = answer, clock, turns
+    def __init__(self, answer: ViewAnswer, clock: Clock, turns: UserTurns, details: UserTurns) -> None:
+        """``turns``: long lists take sodad's time, so a user with many questions waits between them; ``details``: and so do
+        reports of wide jobs.
+        """
+        self._answer, self._clock, self._turns, self._details = answer, clock, turns, details
 
     def routes(self) -> APIRouter:
         """The routes; who asks must be known to the request already."""
@@ -67,4 +69,5 @@ class JobReportRoutes:
             why = f" of {viewer.user}; Slurm's PrivateData keeps those of others private" if private else ""
             raise HTTPException(403, f"sodad knows no job {job_id}{why}")
 
-        return await self._answer(read_report)
+        async with self._details.of(viewer.user):
+            return await self._answer(read_report)

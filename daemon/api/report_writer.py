@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
+from slurm_soda.daemon.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
@@ -34,6 +35,7 @@ from slurm_soda.daemon.store.agent_reports import (
     without_records,
 )
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.queries import agent_names
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.core_tuning import CoreOrder, ReportAnswer
@@ -88,14 +90,16 @@ class ReportWriter:
         guests: GuestsByNode | None = None,
         *,
         bandwidths: NodeBandwidths | None = None,
+        nodes: ReportingNodes | None = None,
         on_report: Callable[[NodeReport], None] = lambda _: None,
     ) -> None:
         """``on_close`` is called once a report of a run's end, or of a fault, is written; ``gangs`` and ``guests`` have the
-        answers, and ``bandwidths`` keeps what is not written; ``on_report`` is told of each report that is written.
+        answers, and ``bandwidths`` keeps what is not written; ``nodes`` says of which nodes more is kept than what a report
+        says of jobs; ``on_report`` is told of each report of such a node that is written.
         """
         self._store, self._clock, self._on_close = store, clock, on_close
         self._gangs, self._guests = gangs or MultiNodeSearches(), guests or GuestsByNode()
-        self._bandwidths = bandwidths or NodeBandwidths()
+        self._bandwidths, self._nodes = bandwidths or NodeBandwidths(), nodes or ReportingNodes()
         self._on_report = on_report
         self._recalled = False
         """Searches of an earlier daemon were taken up again."""
@@ -117,7 +121,6 @@ class ReportWriter:
             self._queue.put_nowait(waiting)
         except queue.Full:
             raise ReportQueueFullError(f"{MAX_QUEUED_REPORTS} reports wait already; send it again later") from None
-        self._bandwidths.take(report, self._clock.elapsed_s())
         return waiting.done
 
     def close(self) -> None:
@@ -196,15 +199,18 @@ class ReportWriter:
             orders, guests = self._orders(report, self._clock.elapsed_s()), self._guests.by_node.get(report.node, ())
             left_out = None if self._guests.left_out is None else self._guests.left_out.get(report.node, ())
             waiting.done.set_result(ReportAnswer(report.node, report.seq, orders, guests, left_out))
-        for waiting in wanted:
-            self._guests.note_mps(waiting.report.node, waiting.report.mps_jobs)
-            self._on_report(waiting.report)
+        for report in (waiting.report for waiting in wanted if self._nodes.admits(waiting.report.node)):
+            self._bandwidths.take(report, self._clock.elapsed_s())
+            self._guests.note_mps(report.node, report.mps_jobs)
+            self._on_report(report)
         if any(waiting.report.closed or waiting.report.mps_faults for waiting in wanted):
             self._on_close()
 
     def _store_group(self, reports: list[NodeReport]) -> None:
         """Write some reports in one transaction; a long one, which is alone, in several. What is stored already stays."""
         with self._store.read() as session:
+            if not self._nodes.recalled:
+                self._nodes.recall(agent_names(session))
             fresh = [without_records(report) if is_stored(session, report) else report for report in reports]
         last = []
         for report in fresh:
@@ -216,7 +222,8 @@ class ReportWriter:
         now_s = self._clock.now_s()
         with self._transaction() as session:
             for report in last:
-                store_report(session, report, now_s, self._guests.co_runners_of)
+                remembers = self._nodes.admits(report.node)
+                store_report(session, report, now_s, self._guests.co_runners_of, remembers_node=remembers)
 
     @contextmanager
     def _transaction(self) -> Iterator[Session]:

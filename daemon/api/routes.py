@@ -3,8 +3,7 @@
 Each request carries a MUNGE credential of its user, who is shown what Slurm's PrivateData allows; without one a request
 learns only that sodad lives. Answers are bounded, and so is what they cost sodad: a few at a time. The list of all jobs
 serves all who ask within a second or, where it is long, a few, and so does a status all who ask the same; the list of cores
-serves all who ask the same within a cycle. A user with many questions on the status or for lists of reports waits between
-them.
+serves all who ask the same within a cycle. A user has one question answered at a time and waits between them.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import asyncio
 import ipaddress
 import logging
 import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.api import views
 from slurm_soda.daemon.api.job_report_routes import JobReportRoutes
-from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns
+from slurm_soda.daemon.api.kept_answers import KeptAnswers, UserTurns, detail_turns
 from slurm_soda.daemon.api.view_access import ViewAccess
 from slurm_soda.daemon.api.view_json import encode_view
 from slurm_soda.daemon.api.viewers import PRIVATE_WITH_USE, Viewer
@@ -92,9 +92,9 @@ class ViewRoutes:
         """
         self._store, self._clock, self._access = store, clock, access
         self._settings, self._cycle_error = settings, cycle_error
-        self._places = asyncio.Semaphore(MAX_CONCURRENT_VIEWS)
-        self._pairing = asyncio.Lock()
+        self._places, self._pairing = asyncio.Semaphore(MAX_CONCURRENT_VIEWS), asyncio.Lock()
         self._statuses, self._turns = KeptAnswers(clock, MAX_KEPT_STATUSES), UserTurns(clock, _rest_s)
+        self._details = detail_turns(clock)
         self._job_lists, self._fits = KeptAnswers(clock, MAX_KEPT_JOB_LISTS), KeptAnswers(clock, MAX_KEPT_FITS)
 
     def routes(self) -> APIRouter:
@@ -107,7 +107,7 @@ class ViewRoutes:
         private.get("/jobs/{job_id}")(self.job)
         private.get("/fit")(self.fit)
         private.get("/pair")(self.pair)
-        private.include_router(JobReportRoutes(self.answer, self._clock, self._turns).routes())
+        private.include_router(JobReportRoutes(self.answer, self._clock, self._turns, self._details).routes())
         router.include_router(private)
         return router
 
@@ -141,25 +141,27 @@ class ViewRoutes:
             return views.job_list_view(session, self.head(session, viewer), most=MAX_JOBS, viewer=viewer)
 
         if not viewer.sees_all_jobs:
-            return await self.answer(read_list)
+            async with self._details.of(viewer.user):
+                return await self.answer(read_list)
         return await self._job_lists.get(viewer.private, lambda: self.answer(read_list), _max_age_s)
 
     async def job(self, request: Request, job_id: JobId) -> Response:
         """All about one job: a :class:`~slurm_soda.daemon.api.views.JobDetailView`, without a job if there is none of
-        this id.
+        this id, and without what it used where that is private.
         """
         viewer = _viewer(request)
 
         def read_job(session: Session) -> views.JobDetailView:
-            view = views.job_detail_view(session, self.head(session, viewer), job_id)
-            if viewer.sees_all_jobs or (view.job is not None and viewer.may_see(view.job)):
-                return view
-            # In the same words whether there is such a job or not.
+            job = queries.find_job(session, job_id)
+            if viewer.sees_all_jobs or (job is not None and viewer.may_see(job)):
+                return views.shown_to(views.job_detail_view(session, self.head(session, viewer), job_id), viewer)
+            # In the same words, and as soon, whether there is such a job or not.
             raise HTTPException(
                 403, f"sodad knows no job {job_id} of {viewer.user}; Slurm's PrivateData keeps those of others private"
             )
 
-        return await self.answer(read_job)
+        async with self._details.of(viewer.user):
+            return await self.answer(read_job)
 
     async def fit(
         self,
@@ -180,11 +182,12 @@ class ViewRoutes:
             if user not in (None, viewer.user):
                 raise HTTPException(403, f"Slurm's PrivateData shows {viewer.user} no jobs of other users")
             filters = replace(filters, user=viewer.user)
-        return await self._fits.get(
-            (filters, limit),
-            lambda: self.answer(lambda session: read_cpu_fit_report(session, filters, limit)),
-            lambda _took_s: self._settings().cycle.interval_s,
-        )
+        async with self._details.of(viewer.user):
+            return await self._fits.get(
+                (filters, limit),
+                lambda: self.answer(lambda session: read_cpu_fit_report(session, filters, limit)),
+                lambda _took_s: self._settings().cycle.interval_s,
+            )
 
     async def pair(
         self,
@@ -209,7 +212,7 @@ class ViewRoutes:
         mine, other = (
             name if name and (viewer.sees_all_jobs or name == viewer.user) else "" for name in (user, other_user)
         )
-        async with self._pairing:
+        async with self._details.of(viewer.user), self._pairing:
             return await self.answer(lambda session: read_pair_view(session, new, running, (mine, other)))
 
     async def answer(self, read_view: Callable[[Session], object]) -> Response:
@@ -242,6 +245,8 @@ class ViewRoutes:
         settings, epoch = self._settings(), queries.latest_epoch(session)
         alive = views.daemon_is_alive(epoch, store_now_s(session, self._clock.now_s()), settings.cycle.interval_s)
         stall = "" if alive else self._cycle_error() or "its last cycle has not ended yet"
+        if re.search(r"\d", stall) and not viewer.sees_all_jobs:  # it may name jobs of others
+            stall = "its cycles fail; sodad's log says why"
         if loss := self._store_loss():  # what can still be read is from before
             alive, stall = False, loss
         head = views.view_header(epoch, queries.setting_values(session), settings, daemon_alive=alive, stall=stall)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from slurm_soda.daemon.api.view_outlines import outline_job
 from slurm_soda.daemon.api.viewers import Viewer
 from slurm_soda.daemon.learning.stored_profiles import iteration_time_of
 from slurm_soda.daemon.settings.settings import Settings
@@ -234,7 +235,8 @@ def _by_queue(standings: Sequence[queries.LiveJobSummary]) -> dict[str, dict[str
 def job_list_view(session: Session, top: ViewHeader, *, most: int = 0, viewer: Viewer = OPERATOR) -> JobListView:
     """Every live job that may be seen, or the first ``most`` of them by id; 0 is all."""
     found = queries.live_jobs(session, most + 1 if most else 0, viewer.visible_jobs())
-    return JobListView(top, found[:most] if most else found, more=bool(most) and len(found) > most)
+    shown = [outline_job(job, viewer) for job in found[: most or None]]
+    return JobListView(top, shown, more=bool(most) and len(found) > most)
 
 
 def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetailView:
@@ -269,6 +271,16 @@ def job_detail_view(session: Session, top: ViewHeader, job_id: int) -> JobDetail
         expected_start=expected,
         start_score=None if expected is None else score_of_intervals(session),
     )
+
+
+def shown_to(view: JobDetailView, viewer: Viewer) -> JobDetailView:
+    """The same for who may see the job, and perhaps not how busy it was, how far it is, how fast, and who else is there."""
+    if view.job is None:
+        return view
+    shown = replace(view, job=outline_job(view.job, viewer))
+    if viewer.may_see_use(view.job):
+        return shown
+    return replace(shown, usage=(), progress=(), paces=(), alone=None, cpu_fits=())
 
 
 def _alone_time(session: Session, job: Job, paces: Sequence[JobPaceRow]) -> AloneTime | None:

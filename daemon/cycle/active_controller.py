@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
-from slurm_soda.slurm_ext.read.slurm_config import parse_config
+from slurm_soda.slurm_ext.read.slurm_config import ask_config, config_of
 
 LOOK_EVERY_S = 10.0
 """How often slurmctld is asked; a controller that is down makes the answer late."""
@@ -118,7 +118,7 @@ class ActiveController:
             return
         self._controllers, self._stamp = found, stamp
         if len(found) == 1 and self._config_path is None:
-            config = parse_config(self._ask("show", "config").decode("utf-8", "surrogateescape"))
+            config = config_of(ask_config(self.runner, self.timeout_s))
             self._config_path = Path(config["SLURM_CONF"]) if "SLURM_CONF" in config else None
         active = _active(found)
         if active is None or not self.is_here(active):

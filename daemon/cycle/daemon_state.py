@@ -19,6 +19,7 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
+from slurm_soda.daemon.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.scope.jobs_in_scope import JobsInScope
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
@@ -63,6 +64,8 @@ class DaemonContext:
     """What routers of inference services report."""
     bandwidths: NodeBandwidths = field(default_factory=NodeBandwidths)
     """What agents report of their nodes."""
+    reporting_nodes: ReportingNodes = field(default_factory=ReportingNodes)
+    """Whose agents are remembered."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""

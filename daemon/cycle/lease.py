@@ -28,7 +28,11 @@ waits as long; five reads of Slurm that each take their whole time limit (20 s) 
 _RENEW_AFTER = 0.1
 """Share of the lease after which a heartbeat is written again."""
 
-_SEND_WITHIN = 5 / 6
+_RENEW_WITHIN_S = 7.5
+"""However long the lease: `status` takes a sodad for dead whose heartbeat is older than half a minute, and what takes lifts
+back without Python one whose lock was not dated for as long as the usual lease; the timer looks only after 10 s."""
+
+SEND_WITHIN = 5 / 6
 """Share of the lease within which a daemon sends. The rest is for the chunk that is under way when it ends."""
 
 
@@ -158,7 +162,7 @@ class Lease:
             LeaseLapsedError: this daemon was paused too long.
         """
         lasts_s = min(self.timing.duration_s, self._promised.duration_s)
-        if self._age_s() >= _SEND_WITHIN * lasts_s:
+        if self._age_s() >= SEND_WITHIN * lasts_s:
             raise LeaseLapsedError(
                 f"this sodad was {self._age_s():.0f} s without a heartbeat, and its lifts last {lasts_s:.0f} s: "
                 "what it decided before is not sent; it begins anew"
@@ -173,7 +177,7 @@ class Lease:
                 self.write_heartbeat(session)
 
     def _is_due(self) -> bool:
-        return self._age_s() >= _RENEW_AFTER * self.timing.duration_s
+        return self._age_s() >= min(_RENEW_AFTER * self.timing.duration_s, _RENEW_WITHIN_S)
 
     def _age_s(self) -> float:
         return self.clock.elapsed_s() - self.renewed_s

@@ -30,6 +30,7 @@ class SnapshotReader:
         self.preemption_costs = PreemptionCostReader(context.store)
         self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests
+        self._reporting_nodes = context.reporting_nodes
 
     def read(self, state: DaemonState, at: Instant, watch: Stopwatch, settings: Settings, *, asks: bool) -> SlurmState:
         """Read Slurm once, and take it in; with ``asks`` also what matters for a decision alone.
@@ -44,6 +45,7 @@ class SnapshotReader:
             devices = bool(sharing.partitions or state.shares.unshared)
         slurm_state = self._slurm_reader.read(at, watch, asks=asks, devices=devices, bands=bands)
         job_cache = state.job_cache
+        self._reporting_nodes.note({node.name for node in slurm_state.nodes})
         with watch("observe.job_cache"):
             listed = set(slurm_state.jobs)
             job_cache.observe(list(slurm_state.jobs.values()), at.now_s)

@@ -6,8 +6,8 @@ from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.store_errors import StoreUnusableError
 from slurm_soda.daemon.store.tables.scheduling import AdminSetting
-from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
-from slurm_soda.slurm_ext.read.slurm_config import parse_config
+from slurm_soda.slurm_ext.command_runner import CommandRunner
+from slurm_soda.slurm_ext.read.slurm_config import ask_config, config_of
 
 SETTING = "cluster"
 """Key among what admins set; sodad writes it, once."""
@@ -20,9 +20,7 @@ class OtherClusterError(StoreUnusableError):
 
 def read_cluster_name(runner: CommandRunner, timeout_s: float) -> str:
     """ClusterName of slurm.conf, in small letters as slurmdbd has it; empty while slurmctld does not tell."""
-    done = runner(("scontrol", "show", "config"), stdin=b"", timeout_s=timeout_s, env=SLURM_ENVIRONMENT)
-    told = parse_config(done.stdout.decode("utf-8", "surrogateescape")) if done.status == 0 else {}
-    return told.get("ClusterName", "").lower()[:_MOST_CHARACTERS]
+    return config_of(ask_config(runner, timeout_s)).get("ClusterName", "").lower()[:_MOST_CHARACTERS]
 
 
 def check_cluster(store: Store, name: str) -> None:

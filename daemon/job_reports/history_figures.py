@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from slurm_soda.daemon.job_reports.model import Preemptions, Sharing, Waiting, WaitReason
@@ -41,14 +42,14 @@ def waiting_of(facts: StoredFacts, now_s: float) -> Waiting:
 
 def preemptions_of(facts: StoredFacts) -> Preemptions:
     """What it did again after it gave way: iterations that it had done and that its next run did not begin with."""
-    told = {restart: _of_run(facts.progress, restart) for restart in (run.restart for run in facts.runs)}
+    told, iterations_s = _farthest(facts.progress), _iterations_s(facts.paces)
     lost: list[tuple[float, float]] = []
     reload_s: list[float] = []
     for before, after in zip(facts.runs, facts.runs[1:], strict=False):
-        last, first = told[before.restart], told[after.restart]
+        last, first = told.get(before.restart), told.get(after.restart)
         if first is not None:
             reload_s.append(max(first.began_s - after.start_s, 0.0))
-        iteration_s = _iteration_s(facts.paces, before.restart)
+        iteration_s = iterations_s.get(before.restart)
         if last is not None and first is not None and iteration_s is not None:
             iterations = max(last.iterations - first.began_iterations, 0.0)
             lost.append((iterations, iterations * iteration_s))
@@ -61,15 +62,25 @@ def preemptions_of(facts: StoredFacts) -> Preemptions:
     )
 
 
-def _of_run(progress: Sequence[JobProgressRow], restart: int) -> JobProgressRow | None:
-    """Of several nodes the one that is farthest."""
-    return max((row for row in progress if row.restart == restart), key=lambda row: row.iterations, default=None)
+def _farthest(progress: Iterable[JobProgressRow]) -> dict[int, JobProgressRow]:
+    """By restart, of several nodes the one that is farthest."""
+    found: dict[int, JobProgressRow] = {}
+    for row in progress:
+        if row.restart not in found or row.iterations > found[row.restart].iterations:
+            found[row.restart] = row
+    return found
 
 
-def _iteration_s(paces: Iterable[JobPaceRow], restart: int) -> float | None:
-    of_run = [pace for pace in paces if pace.restart == restart]
-    iterations, clock_s = math.fsum(one.iterations for one in of_run), math.fsum(one.clock_s for one in of_run)
-    return clock_s / iterations if iterations > 0 else None
+def _iterations_s(paces: Iterable[JobPaceRow]) -> dict[int, float]:
+    """Mean time of an iteration by restart."""
+    by_run: dict[int, list[JobPaceRow]] = defaultdict(list)
+    for pace in paces:
+        by_run[pace.restart].append(pace)
+    sums = {
+        restart: (math.fsum(one.iterations for one in of_run), math.fsum(one.clock_s for one in of_run))
+        for restart, of_run in by_run.items()
+    }
+    return {restart: clock_s / iterations for restart, (iterations, clock_s) in sums.items() if iterations > 0}
 
 
 def sharing_of(facts: StoredFacts, now_s: float) -> Sharing | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
 from typing import TypeVar
 
 from slurm_soda.daemon.job_reports.model import GpuFigures, GpuTimeline, IdleTime, NodeFigures, RunFigures
@@ -10,6 +11,7 @@ from slurm_soda.daemon.job_reports.stored_facts import StoredFacts
 from slurm_soda.daemon.readable import format_duration, format_instant, format_percent
 from slurm_soda.daemon.store.agent_reports import NODE_SILENT_S
 from slurm_soda.daemon.store.gpu_uses import gpu_use_of
+from slurm_soda.daemon.store.queries import CLOCK_SLACK_S
 from slurm_soda.daemon.store.tables.job_reports import JobGpuUseRow
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
 from slurm_soda.slurm_ext.errors import SlurmError
@@ -33,15 +35,15 @@ _SECONDS_OF_HOUR = 3600.0
 
 def run_figures(facts: StoredFacts, now_s: float) -> list[RunFigures]:
     """Every run of the job, first to last."""
+    usage, uses = _newest_by_run(facts.usage), _newest_by_run(facts.gpu_uses)
+
+    def figures_of(run: JobRun) -> list[NodeFigures]:
+        told, told_of_gpus = usage.get(run.restart, {}), uses.get(run.restart, {})
+        nodes = _nodes_of(run, told.keys() | told_of_gpus.keys())
+        return [_node_figures(facts, run, node, (told.get(node), told_of_gpus.get(node)), now_s) for node in nodes]
+
     return [
-        RunFigures(
-            restart=run.restart,
-            start_s=run.start_s,
-            end_s=_end_s(facts.job, run),
-            shared=run.shared,
-            nodes=[_node_figures(facts, run, node, now_s) for node in _nodes_of(facts, run)],
-        )
-        for run in facts.runs
+        RunFigures(run.restart, run.start_s, _end_s(facts.job, run), run.shared, figures_of(run)) for run in facts.runs
     ]
 
 
@@ -49,25 +51,25 @@ def _end_s(job: Job, run: JobRun) -> float | None:
     return job.end_s if run.end_s is None else run.end_s
 
 
-def _nodes_of(facts: StoredFacts, run: JobRun) -> list[str]:
+def _nodes_of(run: JobRun, reported: Set[str]) -> list[str]:
     """As Slurm listed them, and any other that reported."""
     try:
         listed = list(expand_hosts(run.node_names)[:MAX_NODES]) if run.node_names else []
     except SlurmError:
         listed = []
-    reported = {row.node for row in facts.usage if row.restart == run.restart}
-    reported |= {row.node for row in facts.gpu_uses if row.restart == run.restart}
-    return [*listed, *sorted(reported.difference(listed))]
+    return [*listed, *sorted(reported - set(listed))]
 
 
-def _node_figures(facts: StoredFacts, run: JobRun, node: str, now_s: float) -> NodeFigures:
-    job = facts.job
-    usage = _newest([row for row in facts.usage if (row.restart, row.node) == (run.restart, node)])
-    uses = _newest([row for row in facts.gpu_uses if (row.restart, row.node) == (run.restart, node)])
+def _node_figures(
+    facts: StoredFacts, run: JobRun, node: str, found: tuple[JobNodeUsage | None, JobGpuUseRow | None], now_s: float
+) -> NodeFigures:
+    job, (usage, uses) = facts.job, found
     end_s = _end_s(job, run)
     told_s = now_s - TOLD_WITHIN_S if end_s is None else end_s
     gpus = [] if uses is None else [_gpu_figures(gpu_use_of(gpu), uses.first_s, told_s) for gpu in uses.gpus]
-    lasted_s = 0.0 if usage is None else usage.last_s - usage.first_s
+    ran_s = (now_s if end_s is None else end_s) - run.start_s
+    # A node's clock that was set ahead makes the time that its agent saw longer than the run, and cores fewer.
+    lasted_s = 0.0 if usage is None else min(usage.last_s - usage.first_s, ran_s + CLOCK_SLACK_S)
     return NodeFigures(
         node=node,
         opened_s=None if usage is None else usage.first_s,
@@ -80,7 +82,7 @@ def _node_figures(facts: StoredFacts, run: JobRun, node: str, now_s: float) -> N
         gpu_util_ratio=usage.gpu_util_ratio if usage is not None and usage.gpu_count and _has_gpu_sums(usage) else None,
         gpu_memory_peak_mib=usage.gpu_memory_peak_mib if usage is not None and _has_gpu_sums(usage) else None,
         gpus=gpus,
-        missing=list(_missing(facts, run, node, (usage, uses), now_s)),
+        missing=list(_missing(facts, run, node, found, now_s)),
     )
 
 
@@ -93,9 +95,14 @@ def _has_gpu_sums(usage: JobNodeUsage) -> bool:
     return usage.gpu_count > 0 and usage.gpu_memory_peak_mib > 0  # a GPU that was read has some of the driver's
 
 
-def _newest(rows: Sequence[Row]) -> Row | None:
-    """Sums are cumulative: the newest record of a run has those of the others in it."""
-    return max(rows, key=lambda row: row.last_s, default=None)
+def _newest_by_run(rows: Sequence[Row]) -> dict[int, dict[str, Row]]:
+    """By restart and node. Sums are cumulative: the newest record of a run has those of the others in it."""
+    found: dict[int, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        before = found[row.restart].get(row.node)
+        if before is None or row.last_s > before.last_s:
+            found[row.restart][row.node] = row
+    return found
 
 
 def _gpu_figures(use: GpuUse, opened_s: float, told_s: float) -> GpuFigures:

@@ -57,6 +57,11 @@ SITE: tuple[Metric, ...] = (
     ),
     *_rows(
         "gauge",
+        "scope state",
+        scope_jobs="Jobs that wait (pending) and run (running), in and out of [scope]; without one all are in",
+    ),
+    *_rows(
+        "gauge",
         "partition",
         partition_jobs_pending="Jobs that wait in the partition; one that names several counts in each",
         partition_jobs_eligible="Of them, those that only wait for resources or their turn",

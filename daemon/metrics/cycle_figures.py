@@ -67,6 +67,8 @@ class ClusterFigures:
     gpus_on: Mapping[str, GpuCounts] = field(default_factory=dict)
     """By node, with all of its GPUs."""
     guests: int = 0
+    scope_jobs: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By ``in`` or ``out`` of ``[scope]``, and ``pending`` or ``running``."""
 
 
 def cluster_figures(
@@ -96,12 +98,29 @@ def cluster_figures(
     for name in gpus_in:
         jobs_in[name].add(QueueCounts())  # a partition without jobs has zeros
     ids = {guest.job_id for on_node in guests.values() for guest in on_node}
-    return ClusterFigures(total, dict(jobs_in), gpus, dict(gpus_in), gpus_on, len(ids))
+    scoped = _jobs_by_scope(snapshot.jobs)
+    return ClusterFigures(total, dict(jobs_in), gpus, dict(gpus_in), gpus_on, len(ids), scoped)
+
+
+def _waits(jobs: JobTable) -> BoolColumn:
+    waits: BoolColumn = (jobs.state == JobState.PENDING) | (jobs.state == JobState.BLOCKED)
+    return waits
+
+
+def _jobs_by_scope(jobs: JobTable) -> dict[tuple[str, str], int]:
+    """How many wait and run, in and out of the scope; without one all jobs are in it, and the column is empty."""
+    out = jobs.left_out > 0 if len(jobs.left_out) else np.zeros(len(jobs), dtype=np.bool_)
+    states = {"pending": _waits(jobs), "running": jobs.state == JobState.RUNNING}
+    return {
+        (scope, state): int(np.count_nonzero(rows & member))
+        for scope, member in (("in", ~out), ("out", out))
+        for state, rows in states.items()
+    }
 
 
 def _jobs_by_partition(jobs: JobTable, partitions: tuple[str, ...]) -> Iterable[tuple[set[str], QueueCounts]]:
     """Figures of each partition or list of partitions that some job names, with the names in it."""
-    waits = (jobs.state == JobState.PENDING) | (jobs.state == JobState.BLOCKED)
+    waits = _waits(jobs)
     eligible, running = jobs.state == JobState.PENDING, jobs.state == JobState.RUNNING
     holds = running | (jobs.state == JobState.SUSPENDED) | (jobs.state == JobState.COMPLETING)
 

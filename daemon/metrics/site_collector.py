@@ -94,6 +94,7 @@ class SiteCollector(Collector):
             yield _family(f"soda_jobs_{name}", getattr(cluster.jobs, name))
             values = {partition: getattr(jobs, name) for partition, jobs in cluster.jobs_in.items()}
             yield _family(f"soda_partition_jobs_{name}", values)
+        yield _family("soda_scope_jobs", cluster.scope_jobs)
 
     def _gpus(self) -> Iterator[Metric]:
         if not self.meter.figures.success_s:

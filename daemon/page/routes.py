@@ -7,9 +7,7 @@ user as Slurm has his rights now, not as they were when the session began.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
@@ -95,8 +93,7 @@ class PageRoutes:
     ) -> None:
         self._views, self._access, self._sessions = views, access, sessions
         self._clock, self._settings = clock, settings
-        self._turns = UserTurns(clock, lambda took_s: min(REST_RATIO * took_s, MAX_REST_S))
-        self._waiting: Counter[str] = Counter()
+        self._turns = UserTurns(clock, lambda took_s: min(REST_RATIO * took_s, MAX_REST_S), MAX_WAITING_OF_USER)
         self._queue = KeptRows(clock, lambda: views.read(read_queue))
         self._gpus = KeptRows(clock, lambda: views.read(read_gpu_holders))
 
@@ -129,10 +126,10 @@ class PageRoutes:
         return answer
 
     async def leave(self, request: Request) -> Response:
-        """End the session."""
-        self._sessions.end(*_secrets(request))
+        """End the session. Who shows none, such as a browser that another site sent here, keeps his cookie."""
         answer = Response(b"{}", media_type="application/json")
-        self._set_cookie(answer, "", 0)
+        if self._sessions.end(*_secrets(request)):
+            self._set_cookie(answer, "", 0)
         return answer
 
     def _set_cookie(self, answer: Response, value: str, lasts_s: int) -> None:
@@ -155,7 +152,7 @@ class PageRoutes:
         """Waiting and running jobs."""
         viewer = await self._viewer(request)
         asked = QueueFilter(states, viewer.user if mine else "", words.strip().casefold())
-        async with self._turn(viewer):
+        async with self._turns.of(viewer.user):
             rows = await self._queue.get()
             return await self._answer(viewer, lambda: queue_excerpt(rows, viewer, asked, offset=offset, limit=limit))
 
@@ -164,7 +161,7 @@ class PageRoutes:
     ) -> Response:
         """Nodes with their GPUs, and who is on them."""
         viewer, now_s = await self._viewer(request), self._clock.now_s()
-        async with self._turn(viewer):
+        async with self._turns.of(viewer.user):
             nodes = await self._gpus.get()
             return await self._answer(
                 viewer, lambda: gpu_excerpt(nodes, viewer, kind=kind, offset=offset, limit=limit, now_s=now_s)
@@ -181,7 +178,7 @@ class PageRoutes:
                 raise HTTPException(404, f"no job {job_id} is shown to {viewer.user}")
             return encode_view(Shown(self._page_head(session, viewer), page))
 
-        async with self._turn(viewer):
+        async with self._turns.of(viewer.user):
             return _json(await self._views.read(read))
 
     async def changes(self, request: Request, *, before: ChangeId = None, limit: ChangeLimit = 50) -> Response:
@@ -192,19 +189,8 @@ class PageRoutes:
             page = read_changes(session, viewer, before=before, limit=limit)
             return encode_view(Shown(self._page_head(session, viewer), page))
 
-        async with self._turn(viewer):
+        async with self._turns.of(viewer.user):
             return _json(await self._views.read(read))
-
-    @asynccontextmanager
-    async def _turn(self, viewer: Viewer) -> AsyncIterator[None]:
-        if self._waiting[viewer.user] >= MAX_WAITING_OF_USER:
-            raise HTTPException(429, f"{MAX_WAITING_OF_USER} requests of {viewer.user} wait already; ask again later")
-        self._waiting[viewer.user] += 1
-        try:
-            async with self._turns.of(viewer.user):
-                yield
-        finally:
-            self._waiting -= Counter([viewer.user])  # keeps no zeros
 
     async def _viewer(self, request: Request) -> Viewer:
         uid = self._sessions.user(*_secrets(request))

@@ -93,10 +93,12 @@ class PageSessions:
             return None
         return session.uid
 
-    def end(self, cookie: str, key: str) -> None:
-        """Forget a session, if these two open one."""
-        if self.user(cookie, key) is not None:
-            del self._sessions[_digest(cookie)]
+    def end(self, cookie: str, key: str) -> bool:
+        """Forget a session, if these two open one; whether they do."""
+        if self.user(cookie, key) is None:
+            return False
+        del self._sessions[_digest(cookie)]
+        return True
 
 
 _Held = TypeVar("_Held", _Link, _Session)

@@ -249,7 +249,7 @@ class ActivePreemptions:
     def grace_s(self, job: SlurmJob) -> float:
         """How long a job gets to save its state."""
         asked = job.hints.checkpoint_grace_s
-        return self.settings.default_grace_s if asked is None else min(float(asked), self.settings.max_grace_s)
+        return min(self.settings.default_grace_s if asked is None else float(asked), self.settings.max_grace_s)
 
     def drop_over(self) -> None:
         """Stop following those that are over."""

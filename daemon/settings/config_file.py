@@ -78,14 +78,24 @@ _TYPE_NAMES = {
     "dict_type": "a table",
     "list_type": "a list",
     "model_type": "a table",
+    "finite_number": "a finite number",
 }
+
+_TEXTS = {
+    ("api", "url"): 'an address such as "http://ctl:6830"; "" for none',
+    ("page", "url"): 'an address such as "https://soda.site.example/"; "" for none',
+    ("sharing", "gres"): "a letter and then letters, digits and _, 32 at most",
+}
+"""What text with a pattern is, by key."""
 
 
 def _expected(mistake: Any) -> str:
     context = mistake.get("ctx") or {}
+    if "pattern" in context and mistake["loc"] in _TEXTS:
+        return _TEXTS[mistake["loc"]]
     if "expected" in context:
         return f"one of {context['expected']}"
     for bound, words in (("gt", "more than"), ("ge", "at least"), ("le", "at most"), ("lt", "less than")):
         if bound in context:
             return f"{words} {context[bound]}"
-    return _TYPE_NAMES.get(str(mistake["type"]), str(mistake["msg"]))
+    return _TYPE_NAMES.get(str(mistake["type"]), str(mistake["msg"]).removeprefix("Value error, "))

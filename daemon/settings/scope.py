@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import Field, field_validator
 
 from slurm_soda.daemon.settings.section import Section
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
-"""A partition, account, QOS or user."""
+from slurm_soda.policies.scope.scope import is_plain_name
 
 
 class ScopeSettings(Section):
@@ -28,7 +24,7 @@ class ScopeSettings(Section):
     @classmethod
     def _are_names(cls, names: list[str]) -> list[str]:
         for name in names:
-            if not _NAME.fullmatch(name):
+            if not is_plain_name(name):
                 raise ValueError(
                     f"plain names, one each; {name!r} is none, and patterns and lists in one text are not read"
                 )

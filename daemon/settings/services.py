@@ -21,7 +21,7 @@ class ServicesSettings(Section):
     """A task that shall not start yet gets a begin time so far ahead, renewed while that holds; it ends without sodad."""
     drain_grace_s: float = Field(default=60.0, ge=0, le=3600)
     """A draining instance is requeued after so long, whatever it still answers."""
-    silent_after_s: float = Field(default=30.0, ge=2)
+    silent_after_s: float = Field(default=30.0, ge=2, lt=math.inf)
     """The load of a service is not known once its router has been silent for so long."""
     most_per_user: int = Field(default=20, ge=1, le=1000)
     """Services that one user may have at a time."""

@@ -16,7 +16,7 @@ from slurm_soda.daemon.settings.scheduling import (
     PreemptionSettings,
 )
 from slurm_soda.daemon.settings.scope import ScopeSettings
-from slurm_soda.daemon.settings.section import Section
+from slurm_soda.daemon.settings.section import HOUR_S, MOST_TIME_LIMIT_S, AbsolutePath, PathOrNone, Section
 from slurm_soda.daemon.settings.services import ServicesSettings
 from slurm_soda.daemon.settings.sharing import SharingSettings
 
@@ -30,7 +30,7 @@ class StoreSettings(Section):
     """``[store]``: where sodad remembers."""
 
     url: str = "sqlite:////var/lib/slurm-soda/soda.db"
-    keep_days: float = Field(default=90.0, ge=1)
+    keep_days: float = Field(default=90.0, ge=1, allow_inf_nan=True)
     """Changes of ended jobs, their cycles and preemptions, and measurements of cores are dropped after so many days."""
 
 
@@ -39,14 +39,14 @@ class SlurmSettings(Section):
 
     reader: Literal["commands", "pyslurm"] = "commands"
     """Who reads the list of jobs: squeue, or pyslurm in a child process where it fits this Slurm."""
-    pyslurm_python: str = Field(default="", pattern=r"^(/[^\x00-\x1f]*)?$")
+    pyslurm_python: PathOrNone = ""
     """Interpreter that has pyslurm; empty: sodad's own."""
-    read_timeout_s: float = Field(default=20.0, gt=0)
-    write_timeout_s: float = Field(default=60.0, gt=0)
+    read_timeout_s: float = Field(default=20.0, gt=0, le=MOST_TIME_LIMIT_S)
+    write_timeout_s: float = Field(default=60.0, gt=0, le=MOST_TIME_LIMIT_S)
     accounting: bool = True
     """Complete ended jobs from sacct."""
-    accounting_timeout_s: float = Field(default=20.0, gt=0)
-    accounting_interval_s: float = Field(default=5.0, gt=0)
+    accounting_timeout_s: float = Field(default=20.0, gt=0, le=MOST_TIME_LIMIT_S)
+    accounting_interval_s: float = Field(default=5.0, gt=0, le=HOUR_S)
 
 
 class Settings(Section):
@@ -54,9 +54,9 @@ class Settings(Section):
 
     mode: Mode = "observe"
     log_level: LogLevel = "info"
-    state_dir: str = "/var/lib/slurm-soda"
+    state_dir: AbsolutePath = "/var/lib/slurm-soda"
     """Holds the lock that keeps a second sodad out."""
-    wake_path: str = "/run/slurm-soda/wake"
+    wake_path: AbsolutePath = "/run/slurm-soda/wake"
     """File that job_submit.lua and EpilogSlurmctld touch."""
     policy: PolicySettings = PolicySettings()
     cycle: CycleSettings = CycleSettings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from slurm_soda.daemon.settings.section import Section
+from slurm_soda.daemon.settings.section import DAY_S, Section
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES
 
 
@@ -19,7 +19,7 @@ class SharingSettings(Section):
     """Of these partitions, those whose jobs may be on a GPU with jobs of other users; none: users share with themselves."""
     gres: str = Field(default=SHARED_GPU_GRES, pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     """The generic resource that names the devices of GPUs a second time, with one type for each (``g0`` for GPU 0)."""
-    start_within_s: float = Field(default=30.0, ge=1)
+    start_within_s: float = Field(default=30.0, ge=1, le=DAY_S)
     """A guest that has not started after so long is given its own request back."""
     max_slowdown: float | None = Field(default=None, ge=1)
     """How many times as slow as alone a job that shares may be whose owner did not say; ``None``: any number."""

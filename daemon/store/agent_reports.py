@@ -66,11 +66,17 @@ def split_report(report: NodeReport, most: int) -> Iterator[NodeReport]:
 
 
 def store_report(
-    session: Session, report: NodeReport, now_s: float, co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS
+    session: Session,
+    report: NodeReport,
+    now_s: float,
+    co_runners_of: Mapping[RunId, CoRunners] = NO_CO_RUNNERS,
+    *,
+    remembers_node: bool = True,
 ) -> None:
-    """Take in one report; ``co_runners_of``: as for :func:`store_records`."""
+    """Take in one report; ``co_runners_of``: as for :func:`store_records`; ``remembers_node``: with its sign of life."""
     store_records(session, report, co_runners_of)
-    _store_heartbeat(session, report, now_s)
+    if remembers_node:
+        _store_heartbeat(session, report, now_s)
 
 
 def store_records(

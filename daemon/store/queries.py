@@ -81,6 +81,11 @@ def agent_heartbeats(session: Session) -> Sequence[AgentHeartbeat]:
     return session.scalars(select(AgentHeartbeat).order_by(AgentHeartbeat.node)).all()
 
 
+def agent_names(session: Session) -> Sequence[str]:
+    """Nodes of these agents."""
+    return session.scalars(select(AgentHeartbeat.node)).all()
+
+
 def active_preemptions(session: Session, of_jobs: ColumnElement[bool] | None = None) -> Sequence[Preemption]:
     """Preemptions that are not over, oldest first; of those jobs alone for which the condition holds."""
     query = select(Preemption).where(Preemption.phase.in_(ACTIVE_PHASES)).order_by(Preemption.id)

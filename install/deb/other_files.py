@@ -60,7 +60,7 @@ class OtherFiles:
                 self._copy(files, self.top / source, f"{PREFIX}/{folder}/{Path(source).name}", role, mode)
         for watching in sorted((self.top / "install" / "monitoring").iterdir()):
             self._copy(files, watching, f"{PREFIX}/share/slurm-soda/{watching.name}", "controller")
-        for script in ("named_by_slurm.sh", "in_force.sh"):
+        for script in ("named_by_slurm.sh", "in_force.sh", "limits_left.sh"):
             self._copy(files, self.top / "install" / script, f"{ENVIRONMENT}/{script}", "common", 0o755)
         program = self._compile("wire", "soda-deliver-event", "BUILD=.")
         self._copy(files, program, f"{PREFIX}/libexec/soda-deliver-event", "agent", 0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -23,6 +24,15 @@ class LeftOut(IntEnum):
     def word(self) -> str:
         """As people call it."""
         return _WORDS[self]
+
+
+_NAME = re.compile(r"\w[^\s,;|*?^\[\](){}'\"]*")
+"""What Slurm and directories of users call something, such as ``DOMAIN\\user``, ``group:project``."""
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether a list of the scope may have this: no pattern, no list in one text, and nothing that cannot be printed."""
+    return _NAME.fullmatch(text) is not None and text.isprintable()
 
 
 def _same(name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slurm_soda.policies.scope.scope import Scope
+from slurm_soda.policies.scope.scope import Scope, is_plain_name
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGain
 from slurm_soda.simulator.whatif.answer import WORTHWHILE_RATIO
 from slurm_soda.simulator.workload import Workload
@@ -65,7 +65,7 @@ def partition_uses(workload: Workload) -> tuple[PartitionUse, ...]:
 
 
 def propose_stages(workload: Workload, gain_of: Callable[[Scope], ScopeGain]) -> ProposedStages:
-    """Try partitions alone, then together.
+    """Try partitions alone, then together; never one whose name ``[scope]`` would not take.
 
     Args:
         workload: the site's jobs.
@@ -77,7 +77,8 @@ def propose_stages(workload: Workload, gain_of: Callable[[Scope], ScopeGain]) ->
         return ProposedStages(uses, (), ())
     if len(uses) == 1:
         return _by_users(uses, workload, gain_of, whole)
-    tried = [(use.name, gain_of(Scope(partitions=frozenset({use.name})))) for use in uses[:MOST_TRIED]]
+    named = [use.name for use in uses if is_plain_name(use.name)][:MOST_TRIED]
+    tried = [(name, gain_of(Scope(partitions=frozenset({name})))) for name in named]
     gaining = [(name, gain) for name, gain in tried if gain.is_seen]
     stages: list[EnforcedStage] = []
     if gaining:
@@ -103,7 +104,9 @@ def _by_users(
 
 def _largest_users(workload: Workload) -> tuple[str, ...]:
     """The fewest users who together have the part of the GPU time, the largest first."""
+    plain = np.array([is_plain_name(name) for name in workload.users], dtype=np.bool_)
     known = workload.user >= 0
+    known[known] = plain[workload.user[known]]
     service = np.bincount(
         workload.user[known],
         weights=(workload.gpus * workload.run_s)[known],

@@ -73,6 +73,12 @@ class ChildProcess:
         """
         if self._process is None:
             raise ChildError("it does not run")
+        with selectors.DefaultSelector() as selector:
+            selector.register(_pipe(self._process.stdout), selectors.EVENT_READ)
+            if (
+                selector.select(0) and self._process.poll() is None
+            ):  # it would be taken for the answer, and each one after
+                raise self._failure("spoke before it was asked")
         try:
             os.write(_pipe(self._process.stdin), b"\n")
         except OSError:  # it has ended: what it said on its way tells more

@@ -10,8 +10,7 @@ from slurm_soda.slurm_ext.bindings.pyslurm_jobs import PyslurmJobs
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SlurmCommandError
-from slurm_soda.slurm_ext.read.partition_limits import SHOW_CONFIG_COMMAND
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
+from slurm_soda.slurm_ext.read.slurm_config import SHOW_CONFIG_COMMAND, SlurmConfig, parse_config
 from slurm_soda.slurm_ext.read.squeue_jobs import SQUEUE_COMMAND, parse_rows, squeue_environment
 
 

@@ -10,11 +10,11 @@ from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.slurm_config import SHOW_CONFIG_COMMAND
 from slurm_soda.slurm_ext.read.slurm_values import parse_integer
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob, read_waiting_jobs
 
 SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
-SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 SHOW_ASSOCIATIONS_COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=partition")
 
 _KEY = re.compile(r"(?:^| )([A-Za-z]+)=")

@@ -14,13 +14,12 @@ from slurm_soda.policies.cpu_fit.limits import BOUND_TRES, GPU_TRES, Account, Ac
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.partition_limits import (
-    SHOW_CONFIG_COMMAND,
     SHOW_PARTITIONS_COMMAND,
     parse_partition_qos,
 )
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.site_guards import list_missing_guards
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
+from slurm_soda.slurm_ext.read.slurm_config import SHOW_CONFIG_COMMAND, SlurmConfig, parse_config
 
 _WITHOUT_LIMITS = frozenset({"none", "associations", "qos", "wckeys", "nojobs", "nosteps", ""})
 """Words of AccountingStorageEnforce with which slurmctld enforces no limits; ``safe`` means ``limits``, too."""

@@ -11,7 +11,6 @@ from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
 from slurm_soda.slurm_ext.read.slurm_values import count_or_zero
 
 SHOW_PARTITIONS_COMMAND = ("scontrol", "--oneliner", "--all", "show", "partition")
-SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 
 _TIER = re.compile(r"[0-9]{1,5}", re.ASCII)
 _BOOT_TIME = re.compile(r"^BOOT_TIME\s*=\s*([0-9]{1,12})\s*$", re.MULTILINE)

@@ -5,8 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
+
+SHOW_CONFIG_COMMAND = ("scontrol", "show", "config")
 SlurmConfig = Mapping[str, str]
 """``scontrol show config`` by key; the parts of a list (``Prolog[0]``) are separate keys."""
+
+
+def ask_config(runner: CommandRunner, timeout_s: float) -> CompletedCommand:
+    """Ask slurmctld for its configuration; never raises for what it says."""
+    return runner(SHOW_CONFIG_COMMAND, stdin=b"", timeout_s=timeout_s, env=SLURM_ENVIRONMENT)
+
+
+def config_of(done: CompletedCommand) -> SlurmConfig:
+    """The answer by key; empty where slurmctld did not answer."""
+    return parse_config(done.stdout.decode("utf-8", "surrogateescape")) if done.status == 0 else {}
 
 
 def parse_config(text: str) -> SlurmConfig:

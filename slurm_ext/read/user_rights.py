@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmReplyError
-from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
+from slurm_soda.slurm_ext.read.slurm_config import ask_config, config_of, slurm_user_id
 
 PRIVATE_KINDS = frozenset(
     {"accounts", "cloud", "events", "jobs", "nodes", "partitions", "reservations", "usage", "users"}
@@ -44,9 +44,7 @@ def read_privacy(runner: CommandRunner, timeout_s: float) -> SlurmPrivacy:
         SlurmCommandError: slurmctld does not answer.
         SlurmReplyError: the answer does not name them.
     """
-    done = runner(("scontrol", "show", "config"), stdin=b"", timeout_s=timeout_s, env=SLURM_ENVIRONMENT)
-    text = done.check("check that slurmctld answers (scontrol ping)").stdout.decode("utf-8", "surrogateescape")
-    config = parse_config(text)
+    config = config_of(ask_config(runner, timeout_s).check("check that slurmctld answers (scontrol ping)"))
     if "PrivateData" not in config or "SlurmUser" not in config:  # a reply that is cut short must not open anything
         raise SlurmReplyError("scontrol show config names no PrivateData or no SlurmUser; check scontrol")
     private = set(config["PrivateData"].lower().split(",")) - {"none"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_soda.slurm_ext.errors import SlurmError
+from slurm_soda.slurm_ext.errors import NOT_FOUND, SlurmError
 from slurm_soda.slurm_ext.read.accounting_limits import AccountingLimitsReader, enforces_limits
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, slurm_user_id
 from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S, CheckResult, CommandProbe, failure_text
@@ -26,6 +26,8 @@ def check_munge(probe: CommandProbe) -> CheckResult:
     """A credential made here can be read here."""
     remedy = "start munged, with the same key on every node: agents and users prove with it who they are"
     made = probe.run("munge", "-n")
+    if made.status == NOT_FOUND:
+        return CheckResult("MUNGE", "fail", failure_text(made), f"install munge, then {remedy}")
     if made.status != 0:
         return CheckResult("MUNGE", "fail", failure_text(made), remedy)
     read = probe.run("unmunge", stdin=made.stdout)
@@ -48,7 +50,8 @@ def check_associations(probe: CommandProbe, config: SlurmConfig) -> CheckResult:
     if missing := sorted(queued - known):
         remedy = f"sacctmgr -i add user {missing[0]} account=ACCOUNT: without one, changes fail at random"
         return CheckResult("associations", "warn", f"none for {', '.join(missing[:5])}", remedy)
-    return CheckResult("associations", "ok", f"{len(known)} users, all {len(queued)} with jobs among them")
+    among = f"all {len(queued)} with jobs among them" if queued else "nobody has jobs now"
+    return CheckResult("associations", "ok", f"{len(known)} users, {among}")
 
 
 def check_limits(probe: CommandProbe, config: SlurmConfig, *, rewrites: bool) -> CheckResult:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
+from slurm_soda.slurm_ext.errors import NOT_FOUND
 
 CheckState = Literal["ok", "warn", "fail", "skip"]
 
@@ -41,6 +42,8 @@ class CommandProbe:
 
 def failure_text(done: CompletedCommand) -> str:
     """Why a command failed, in a few words."""
+    if done.status == NOT_FOUND:
+        return f"{done.argv[0]} is not installed on this host"
     if done.status is None:
         return f"{done.argv[0]} did not answer in {CHECK_TIMEOUT_S:.0f} s"
     said = done.stderr.decode("utf-8", "surrogateescape").strip().split("\n", 1)[0]

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from slurm_soda.daemon.cycle.lease import SEND_WITHIN
 from slurm_soda.daemon.settings.config_file import CONFIG_FILE
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.registry.catalog import make_policy
@@ -33,6 +34,11 @@ def check_configuration(site: SiteAccess, config: SlurmConfig) -> Iterator[Check
     if slurm_user is not None and (closed := first_closed(path, slurm_user)):
         remedy = f"chown {config['SlurmUser'].partition('(')[0]} {closed}, or chmod go+rX {closed}; {SODADS_WORDS}"
         yield CheckResult(_CHECK, "fail", f"SlurmUser, as whom sodad runs, may not read {path}: see {closed}", remedy)
+    cycle, slurm = site.settings.cycle, site.settings.slurm
+    if slurm.read_timeout_s >= SEND_WITHIN * cycle.lease_s:
+        found = f"slurm.read_timeout_s {slurm.read_timeout_s:g} is no less than 5/6 of cycle.lease_s {cycle.lease_s:g}"
+        remedy = "shorten the first or lengthen the other: of a command that takes so long sodad drops what it has read"
+        yield CheckResult(_CHECK, "warn", found, remedy)
     api = site.settings.api
     if site.local_daemon_pid() is None and _answers(api.host, api.port):
         found = f"no sodad runs here, and another program has api.port {api.port}"

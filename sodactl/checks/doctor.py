@@ -15,7 +15,7 @@ from slurm_soda.daemon.pools.configured_nodes import check_configured
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SlurmError
 from slurm_soda.slurm_ext.pools.pools_record import read_record
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, parse_config
+from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, ask_config, config_of
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.checks import (
     access,
@@ -27,7 +27,7 @@ from slurm_soda.sodactl.checks import (
     slurm_conf,
     slurm_hooks,
 )
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S, CheckResult, CommandProbe
 from slurm_soda.sodactl.checks.clusters import check_federation
 from slurm_soda.sodactl.checks.configuration import check_configuration
 from slurm_soda.sodactl.checks.installation import check_installation
@@ -81,7 +81,7 @@ def run_checks(site: SiteAccess) -> Iterator[CheckResult]:
     probe = CommandProbe(site.context.runner())
     first = slurm_conf.check_contact(probe)
     yield first
-    config = parse_config(probe.text("scontrol", "show", "config") or "") if first.state == "ok" else {}
+    config = config_of(ask_config(probe.runner, CHECK_TIMEOUT_S)) if first.state == "ok" else {}
     nodes_text = probe.text("scontrol", "-o", "show", "nodes") if config else None
     if config:
         yield from _checks_of_config(site, probe, config, nodes_text)

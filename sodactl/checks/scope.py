@@ -49,7 +49,7 @@ def check_scope_names(
         if listed.status != 0:
             yield CheckResult(f"{_CHECK}: {key}", "skip", failure_text(listed), "start slurmdbd")
         else:
-            known = listed.stdout.decode("utf-8", "surrogateescape").split()
+            known = listed.stdout.decode("utf-8", "surrogateescape").splitlines()
             yield _named(key, names, known)
 
 

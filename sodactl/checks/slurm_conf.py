@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from slurm_soda.slurm_ext.errors import NOT_FOUND, SEARCH_PATH
 from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig
 from slurm_soda.sodactl import output
@@ -30,6 +31,8 @@ def check_contact(probe: CommandProbe) -> CheckResult:
     if done.status == 0 and "UP" in said.split():
         return CheckResult("slurmctld", "ok", said)
     start = "start slurmctld, or run this where Slurm's commands work"
+    if done.status == NOT_FOUND:
+        start = f"run this where Slurm's commands are, or link them into one of {SEARCH_PATH.replace(':', ', ')}"
     return CheckResult("slurmctld", "fail", said or failure_text(done), start)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from slurm_soda.slurm_ext.errors import NOT_FOUND
 from slurm_soda.slurm_ext.read.site_guards import beginning, files_of, lua_code, our_scripts
 from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, runs_slurmctld
-from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe
+from slurm_soda.sodactl.checks.check_result import CheckResult, CommandProbe, failure_text
 
 SPANK_PLUGIN = "soda_spank.so"
 LUA_MODULE = "soda.lua"
@@ -38,7 +39,10 @@ INSTALL_DIR = "/opt/slurm-soda"
 
 def check_flags(probe: CommandProbe) -> CheckResult:
     """Our flags are known to sbatch, so the SPANK plugin is loaded here."""
-    text = probe.text("sbatch", "--help") or ""
+    done = probe.run("sbatch", "--help")
+    if done.status == NOT_FOUND:
+        return CheckResult("sbatch flags", "skip", failure_text(done), "look where users submit")
+    text = done.stdout.decode("utf-8", "surrogateescape") if done.status == 0 else ""
     count = sum(line.strip().startswith("--soda-") for line in text.splitlines())
     if count:
         return CheckResult("sbatch flags", "ok", f"sbatch lists {count} --soda flags")

@@ -166,9 +166,11 @@ def _show_or_set(site: SiteAccess, key: str, new: str | None, configured: str) -
                 alive = is_daemon_alive(session, epoch, site)
                 if stall := find_stall(session, epoch, site):
                     warning = f"{describe_absence(epoch, stall, site.now_s())}; it will follow this when it goes on"
-    except StoreMissingError:
+    except StoreMissingError as error:
         if new is not None:
             raise
+        warning = ""
+        output.warn(f"this {key} is what the configuration of this host says, and another may be in force: {error}")
     document: Document = {
         "key": key,
         "value": configured if setting is None else setting.value,

@@ -12,8 +12,8 @@ from slurm_soda.daemon.cycle.lease import LeaseTiming
 from slurm_soda.daemon.store import queries
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.tables.scheduling import NO_DAEMON, Epoch
-from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
-from slurm_soda.sodactl.checks.check_result import CommandProbe
+from slurm_soda.slurm_ext.read.slurm_config import ask_config, config_of, slurm_user_id
+from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S
 from slurm_soda.sodactl.live.view_source import is_daemon_alive
 from slurm_soda.sodactl.site_access import SiteAccess, wake_daemon
 
@@ -33,7 +33,7 @@ def may_change_all_jobs(site: SiteAccess) -> bool:
 
 def _slurm_user(site: SiteAccess) -> int | None:
     """What Slurm says; ``None`` where it does not answer."""
-    return slurm_user_id(parse_config(CommandProbe(site.context.runner()).text("scontrol", "show", "config") or ""))
+    return slurm_user_id(config_of(ask_config(site.context.runner(), CHECK_TIMEOUT_S)))
 
 
 def fresh_heartbeat(last: Epoch, site: SiteAccess, now_s: float) -> str:

@@ -8,8 +8,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import SlurmConfig, list_config_values, parse_config, runs_slurmctld
-from slurm_soda.sodactl.checks.check_result import CommandProbe, failure_text
+from slurm_soda.slurm_ext.read.slurm_config import (
+    SlurmConfig,
+    ask_config,
+    config_of,
+    list_config_values,
+    runs_slurmctld,
+)
+from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S, failure_text
 from slurm_soda.sodactl.site_access import SiteAccess
 from slurm_soda.wire.errors import MungeError
 from slurm_soda.wire.munge import CREDENTIAL_HEADER, Munge
@@ -48,8 +54,8 @@ def find_addresses(site: SiteAccess) -> SodadAddresses:
     url = site.context.url() or site.settings.api.url
     if url:
         return SodadAddresses([url.rstrip("/")])
-    asked = CommandProbe(site.context.runner()).run("scontrol", "show", "config")
-    config = parse_config(asked.stdout.decode("utf-8", "surrogateescape")) if asked.status == 0 else {}
+    asked = ask_config(site.context.runner(), CHECK_TIMEOUT_S)
+    config = config_of(asked)
     urls = [url for _, url in controller_urls(config, site.settings.api.port)]
     here = runs_slurmctld(config, site.context.host())
     unknown = "" if config else f"Slurm does not tell on which host sodad is ({failure_text(asked)})"

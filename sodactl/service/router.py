@@ -16,9 +16,9 @@ from slurm_soda.services.router.router import Router, load_service
 from slurm_soda.services.router.service_folder import ServiceFolder
 from slurm_soda.services.router.sodad_reports import Controllers, SodadReports
 from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.slurm_config import parse_config, slurm_user_id
+from slurm_soda.slurm_ext.read.slurm_config import ask_config, config_of, slurm_user_id
 from slurm_soda.sodactl import output
-from slurm_soda.sodactl.checks.check_result import CommandProbe, failure_text
+from slurm_soda.sodactl.checks.check_result import CHECK_TIMEOUT_S, failure_text
 from slurm_soda.sodactl.live.sodad_http import controller_urls
 from slurm_soda.sodactl.output import Column
 from slurm_soda.sodactl.site_access import SiteAccess, on_any_site
@@ -131,8 +131,8 @@ def _show_once(served: Router, *, as_json: bool) -> None:
 def _find_controllers(site: SiteAccess, urls: tuple[str, ...]) -> Controllers:
     """Where sodad answers, and as whom, from Slurm's configuration; ``urls`` are what the user said."""
     said = urls or tuple(url for url in (site.context.url() or site.settings.api.url,) if url)
-    asked = CommandProbe(site.context.runner()).run("scontrol", "show", "config")
-    config = parse_config(asked.stdout.decode("utf-8", "surrogateescape")) if asked.status == 0 else {}
+    asked = ask_config(site.context.runner(), CHECK_TIMEOUT_S)
+    config = config_of(asked)
     uid = slurm_user_id(config)
     if uid is None:
         raise ReportError(f"Slurm does not tell who SlurmUser is ({failure_text(asked)}), so no answer can be believed")

@@ -32,6 +32,11 @@ from slurm_soda.agent.settings.core_tuning import CoreTuningSettings
         (f"controllers = {['http://c:1'] * 9}", "controllers has 9; expected 8 at most"),
         ("spool_files = 1.5", "spool_files is 1.5; expected a whole number"),
         ("spool_files = 1", "expected a whole number from 64"),
+        *(
+            (f'{key} = "{path}"', f"{key} is {path!a}; expected a path that begins with /")
+            for key in ("socket", "spool", "cgroup_root", "progress", "state")
+            for path in ("", "slurm-soda")
+        ),
         ('log_level = "loud"', "expected one of debug, info, warning, error"),
         ("[agent]\ninterval_s = 2", "unknown key 'agent'"),
         ("interval_s = ", "cannot be read"),

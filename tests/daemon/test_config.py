@@ -39,7 +39,16 @@ def test_a_file_overrides_defaults_one_by_one(tmp_path: Path) -> None:
         ('[sharing]\npartitions = ["a"]\ndifferent_users = ["a", "b"]',
          ["sharing.different_users = ['a', 'b']", "partitions that sharing.partitions names too"]),
         ("[services]\nhorizon_s = 90000", ["services.horizon_s = 90000", "at most 86400"]),
-        ("[services]\ncool_down_s = inf", ["services.cool_down_s = inf", "less than inf"]),
+        ("[services]\ncool_down_s = inf", ["services.cool_down_s = inf", "a finite number"]),
+        ("[cycle]\nlease_s = inf", ["cycle.lease_s = inf", "a finite number"]),
+        ("[cycle]\nlease_s = 1e6", ["cycle.lease_s = 1000000.0", "at most 3600"]),
+        ("[cycle]\nbusy_interval_s = nan", ["cycle.busy_interval_s = nan", "finite"]),
+        ('state_dir = "soda"', ["state_dir = 'soda'", "expected a path that begins with /"]),
+        ('wake_path = ""', ["wake_path = ''", "expected a path that begins with /"]),
+        ('[pools]\ninclude_path = "/etc/slurm/a\\nb"', ["pools.include_path = '/etc/slurm/a\\nb'", "control characters"]),
+        ('[slurm]\npyslurm_python = "python3"', ["slurm.pyslurm_python = 'python3'", "begins with /"]),
+        ('[api]\nurl = "ctl:6830"', ["api.url = 'ctl:6830'", 'expected an address such as "http://ctl:6830"']),
+        ('[scope]\nusers = ["a*"]', ["scope.users = ['a*']", "expected plain names"]),
         ('[api]\nreport_uids = ["root"]', ["api.report_uids.0 = 'root'", "a whole number"]),
         ("[slurm]\naccounting = 1", ["slurm.accounting = 1", "true or false"]),
         ("policy = [\n", ["not valid TOML"]),
@@ -60,6 +69,45 @@ def test_a_mistake_is_one_line_with_file_key_value_and_what_is_expected(
     assert "\n" not in line
     for words in said:
         assert words in line
+
+
+FOR_EVER = {
+    "cycle.passing_limit_s", "cycle.skipping_limit_s", "change_limits.breaker_slow_s", "pools.reserve_after_s",
+    "store.keep_days",
+}  # fmt: skip
+"""Keys of which an infinite number means something: never."""
+CALLS_OF_SYSTEM = {
+    "cycle.debounce_s", "slurm.read_timeout_s", "slurm.write_timeout_s", "slurm.accounting_timeout_s",
+}  # fmt: skip
+"""Handed to the system as they are, which takes no more than some days."""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"{table}.{key}"
+        for table, section in Settings().model_dump().items()
+        if isinstance(section, dict)
+        for key, value in section.items()
+        if isinstance(value, float)
+    ],
+)
+def test_no_time_is_longer_than_what_is_done_with_it_can_take(tmp_path: Path, key: str) -> None:
+    """Lifts of `lease_s = inf` would stay in Slurm for ever, and a sleep of `debounce_s = inf` ends the process."""
+    file, (table, name) = tmp_path / "soda.toml", key.split(".")
+    for value in ("inf", "nan", "1e10"):
+        file.write_text(f"[{table}]\n{name} = {value}\n")
+        if (value == "inf" and key in FOR_EVER) or (value == "1e10" and key not in CALLS_OF_SYSTEM):
+            continue
+        with pytest.raises(DaemonConfigError, match=rf"{key} = \S+: expected"):
+            load_settings(file)
+
+
+@pytest.mark.parametrize("key", sorted(FOR_EVER))
+def test_what_may_last_for_ever(tmp_path: Path, key: str) -> None:
+    table, name = key.split(".")
+    (tmp_path / "soda.toml").write_text(f"[{table}]\n{name} = inf\n")
+    assert load_settings(tmp_path / "soda.toml").model_dump()[table][name] == float("inf")
 
 
 def test_bytes_that_are_no_text_are_said(tmp_path: Path) -> None:

@@ -65,6 +65,22 @@ def test_the_store_says_what_the_lease_and_a_claim_to_it_say(store: Store) -> No
             assert session.get_one(Epoch, 1).take_over_after_s == lease.timing.take_over_after_s == duration_s + 64
 
 
+@pytest.mark.parametrize(("duration_s", "renewed"), [(35.0, [4, 8, 12]), (3600.0, [8, 16, 24])])
+def test_a_long_lease_has_heartbeats_as_often_as_those_who_look_expect(
+    store: Store, duration_s: float, renewed: list[int]
+) -> None:
+    clock = FakeClock()
+    lease = begin(store, clock)
+    lease.use(duration_s)
+    began_s, found = clock.at_s, [heartbeat_s(store)]
+    while len(found) < 4:
+        clock.at_s += 1
+        lease.renew()
+        if heartbeat_s(store) != found[-1]:
+            found.append(heartbeat_s(store))
+            assert clock.at_s - began_s == renewed[len(found) - 2]
+
+
 def test_others_wait_until_the_last_command_of_a_chunk_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, limits_s = Settings(), list[float]()
 

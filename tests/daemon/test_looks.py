@@ -190,6 +190,20 @@ def test_a_user_waits_for_his_own_turn_and_rest_and_for_nobody_elses(monkeypatch
     assert slept == [0.0, 0.0, 0.0, 5.0]
 
 
+def test_a_user_rests_after_a_refusal_too() -> None:
+    clock = FakeClock()
+    turns = UserTurns(clock, lambda took_s: 10 * took_s)
+
+    async def refuse() -> None:
+        async with turns.of("eve"):
+            clock.at_s += 0.5
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        asyncio.run(refuse())
+    assert turns._rests_until_s == {"eve": clock.elapsed_s() + 5.0}
+
+
 def test_answers_are_bounded(site: Site) -> None:
     site.submit(7)
     rows = [

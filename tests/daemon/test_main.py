@@ -122,6 +122,15 @@ def test_sighup_with_a_mistake_keeps_the_old_configuration_and_sigterm_ends_it_i
     assert "stopped epoch=1" in stderr
 
 
+def test_sighup_names_what_holds_only_after_a_restart(site: Path, running: subprocess.Popen[str]) -> None:
+    file = site / "soda.toml"
+    file.write_text(f"{file.read_text()}read_timeout_s = 7\n[scope]\nusers = ['alice']\n")
+    running.send_signal(signal.SIGHUP)
+    assert running.stderr is not None
+    line = next(line for line in running.stderr if "restart-needed" in line or "reloaded" in line)
+    assert line.rstrip().endswith("keys=slurm.read_timeout_s")
+
+
 def test_a_disk_that_takes_nothing_more_gives_one_line_a_failure(site: Path, running: subprocess.Popen[str]) -> None:
     resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (1, 1))
     assert running.stderr is not None

@@ -238,6 +238,13 @@ def test_a_step_that_slurm_keeps_refusing_is_given_up() -> None:
     assert step("requeued", LEASED, failures=5).phase == "done"
 
 
+@pytest.mark.parametrize(("asked", "grace_s"), [(None, 20.0), (30, 20.0), (10, 10.0)])
+def test_no_grace_is_longer_than_the_longest(asked: int | None, grace_s: float) -> None:
+    """Not the default one either: `release-all` waits no longer."""
+    following = ActivePreemptions(PreemptionSettings(default_grace_s=60.0, max_grace_s=20.0))
+    assert following.grace_s(record(hints=Hints(checkpoint_signal="USR1", checkpoint_grace_s=asked))) == grace_s
+
+
 STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT")
 
 

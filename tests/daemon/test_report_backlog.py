@@ -114,9 +114,9 @@ def test_a_report_that_is_stored_is_answered_and_not_written_again(
 ) -> None:
     written: list[int] = []
 
-    def store_and_note(session: Session, told: NodeReport, now_s: float, *more: Any) -> None:
+    def store_and_note(session: Session, told: NodeReport, now_s: float, *more: Any, **named: Any) -> None:
         written.append(count_records(told))
-        store_report(session, told, now_s, *more)
+        store_report(session, told, now_s, *more, **named)
 
     monkeypatch.setattr(report_writer, "store_report", store_and_note)
     for seq in (1, 1, 2, 2):

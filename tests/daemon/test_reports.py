@@ -101,10 +101,10 @@ def test_a_search_that_fails_keeps_no_report_out(store: Store) -> None:
 def test_a_store_that_is_busy_refuses_all_and_is_no_surprise(
     store: Store, writer: ReportWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_once(session: Session, told: NodeReport, *more: Any) -> None:
+    def break_once(session: Session, told: NodeReport, *more: Any, **named: Any) -> None:
         if told.node == "n1":
             session.connection().exec_driver_sql("INSERT INTO gone VALUES (1)")
-        store_report(session, told, *more)
+        store_report(session, told, *more, **named)
 
     monkeypatch.setattr(report_writer, "store_report", break_once)
     assert "no such table" in str(writer.submit(report("n1")).exception(30))

@@ -140,7 +140,17 @@ def test_a_partition_that_slurm_does_not_have_is_said(slurm: FakeSlurm, daemon: 
     assert facts(sodad)["scope"]["in_scope"] == {"waiting": 0, "running": 0}
 
 
-@pytest.mark.parametrize("named", ["gpu*", "a,b", "", "^gpu$", " gpu"])
+@pytest.mark.parametrize(
+    "named", ["alice", "DOM\\alice", "alice@site.example", "grp:phys", "a/b", "j\u00fcrgen", "node$", "x%20"]
+)
+def test_what_slurm_and_directories_call_somebody_is_a_name(named: str) -> None:
+    """`site plan` writes such names for soda.toml."""
+    assert Settings.model_validate({"scope": {"users": [named]}}).scope.users == [named]
+
+
+@pytest.mark.parametrize(
+    "named", ["gpu*", "a,b", "", "^gpu$", " gpu", "gpu ", "a b", "-x", "a[1-3]", "a\nb", "a\u202eb", "'a'"]
+)
 def test_a_pattern_or_a_list_in_one_text_is_no_name(named: str) -> None:
     with pytest.raises(ValueError, match="plain names, one each"):
         Settings.model_validate({"scope": {"partitions": [named]}})

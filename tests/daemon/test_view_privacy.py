@@ -48,7 +48,8 @@ class Site:
 
     def __post_init__(self) -> None:
         self.app = FastAPI()
-        views = ViewRoutes(self.store, self.clock, view_access(self.munged, self.clock, self.slurm), Settings)
+        access = view_access(self.munged, self.clock, self.slurm)
+        views = ViewRoutes(self.store, self.clock, access, Settings, lambda: SECRET)
         self.app.include_router(views.routes())
         jobs, now_s = JobCache(self.store), self.clock.now_s()
         jobs.observe([record(7), record(8, user="bob", account="lab")], now_s)

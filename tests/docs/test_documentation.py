@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from slurm_soda.daemon.metrics.catalog import NODES, PROCESS, SITE, Metric
 from slurm_soda.daemon.settings.settings import Settings
+from slurm_soda.sodactl.main import GROUPS
 from slurm_soda.wire.services import service_file
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,28 @@ def test_the_table_of_alerts_is_what_is_installed() -> None:
     alerts = re.findall(r"alert: (\w+)(?:.|\n)*?severity: (\w+)", rules)
     told = re.findall(r"(?m)^\| `(Soda\w+)` \| (\w+) \|", (ROOT / "docs" / "metrics.md").read_text())
     assert sorted(told) == sorted(alerts)
+
+
+@pytest.mark.parametrize("command", [name for group in GROUPS.values() for name in group])
+def test_every_command_is_in_the_tables_of_commands_and_has_a_section(command: str) -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    assert f"| [`{command}`](#sodactl-{command}" in text.partition("## Common to all commands")[0]
+    assert re.search(rf"(?m)^## sodactl {command}( .*)?$", text)
+
+
+def test_every_check_of_doctor_is_documented() -> None:
+    """By the names that its modules write."""
+    files = sorted((ROOT / "sodactl" / "checks").glob("*.py"))
+    named = {
+        found
+        for path in files
+        for found in re.findall(r'(?:CheckResult\(\s*|^_CHECK = )"([^":]+)', path.read_text(), re.M)
+    }
+    section = (ROOT / "docs" / "commands.md").read_text().partition("\n## sodactl doctor\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ")[0].strip("| ") for line in section.splitlines() if line.startswith("| ")]
+    told = {name.partition(":")[0] for row in rows for name in row.split(", ")}
+    assert {"slurmctld", "configuration", "scope"} <= named
+    assert named <= told, named - told
 
 
 def test_prologs_have_one_time_limit_everywhere() -> None:

@@ -207,11 +207,14 @@ def test_a_removal_from_an_image_disables_units(machine: Machine) -> None:
 
 
 def test_limits_of_a_killed_agent_hold_a_removal_back(machine: Machine) -> None:
-    record = machine.write("/var/lib/slurm-soda-agent/network.json")
+    script = machine.write(
+        "/opt/slurm-soda/lib/slurm-soda/packaged/limits_left.sh", "#!/bin/sh\necho cores of jobs\n", 0o755
+    )
     refused = machine.run("agent", "prerm", "remove")
     assert refused.returncode == 1
-    assert "start soda-agent and stop it" in refused.stderr
-    record.unlink()
+    assert "killed: cores of jobs; start soda-agent and stop it" in refused.stderr
+    assert machine.run("agent", "prerm", "remove", SLURM_SODA_FORCE="1").returncode == 0
+    script.write_text("#!/bin/sh\nexit 1\n")
     assert machine.run("agent", "prerm", "remove").returncode == 0
 
 
@@ -291,6 +294,18 @@ def test_sodad_runs_as_slurm_user_and_his_group(machine: Machine, user: str, gro
     assert (
         f"SlurmUser is another, and sodad runs as {user}" in machine.run("controller", "postinst", "configure").stderr
     )
+
+
+@pytest.mark.parametrize("group", ["domain users", "SITE/hpc", "a&b"])
+def test_a_group_with_an_odd_name_goes_by_its_number(machine: Machine, group: str) -> None:
+    machine.command("getent", "echo hpc")
+    machine.command("id", f"case $1 in -gn) echo '{group}' ;; -g) echo 1234 ;; esac")
+    machine.command("scontrol", "echo 'SlurmUser               = hpc(64030)'")
+    machine.write("/usr/lib/tmpfiles.d/slurm-soda-controller.conf", "d /run/slurm-soda 0755 slurm slurm -\n")
+    assert machine.run("controller", "postinst", "configure").returncode == 0
+    drop_in = machine.path("/etc/systemd/system/sodad.service.d/50-slurm-user.conf")
+    assert "User=hpc\nGroup=1234\n" in drop_in.read_text()
+    assert machine.path("/etc/tmpfiles.d/slurm-soda-controller.conf").read_text().split()[3:5] == ["hpc", "1234"]
 
 
 def test_who_comes_from_a_directory_is_not_made_at_a_boot(machine: Machine) -> None:

@@ -109,6 +109,17 @@ def test_a_file_of_slurms_names_ours(machine: Machine, name: str) -> None:
     assert f"{file}:2:optional {machine.prefix}/lib/soda_spank.so" in refused(machine)
 
 
+def test_limits_of_a_killed_agent(machine: Machine) -> None:
+    state = machine.top / "state"
+    state.mkdir()
+    (state / "network.json").write_text("{}")
+    done = machine.uninstall(f"AGENT_STATE={state}")
+    assert done.returncode != 0
+    assert "nothing was removed: still limited by an agent that was killed: the network of jobs;" in done.stderr
+    (state / "network.json").unlink()
+    assert machine.uninstall(f"AGENT_STATE={state}").returncode == 0
+
+
 def test_the_sites_own_prolog_calls_ours(machine: Machine) -> None:
     scripts = machine.top / "prolog.d"
     scripts.mkdir()

@@ -55,6 +55,10 @@ def test_nobody_listens(soda: Bench) -> None:
 def test_before_the_first_start_of_sodad_the_configuration_is_shown(soda: Bench, tmp_path: Path) -> None:
     soda.config.write_text(f'mode = "advise"\n[store]\nurl = "sqlite:///{tmp_path}/none.db"\n')
     assert soda("mode").out.startswith("mode advise: ")
+    for words in (("mode",), ("mode", "--json"), ("policy",)):
+        said = soda(*words).err  # a login node has no store, and sodad may well run and enforce on the controller
+        assert f"this {words[0]} is what the configuration of this host says, and another may be in force" in said
+        assert "sodad is not running" not in said
     assert "tiresias-las" in soda("policy", "list").out
     assert "none.db does not exist" in soda("policy", "fifo", status=1).err
     assert not (tmp_path / "none.db").exists()

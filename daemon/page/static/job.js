@@ -1,7 +1,5 @@
 // One job: why it is where it is, its timeline, its report, and what was changed.
 
-const MAX_GPU_ROWS = 256;
-
 function jobView(id) {
   const content = element('div');
   return {
@@ -28,16 +26,17 @@ function jobParts(job) {
     ]),
     ...section('Why', sentences(job.reasons)),
     ...section('Timeline', timeline(job, state.now)),
-    ...(job.report ? reportParts(job.report) : section('Report', element('p', { class: 'weak' }, 'Slurm keeps private what jobs of others used.'))),
+    ...(job.report ? reportParts(job) : section('Report', element('p', { class: 'weak' }, 'Slurm keeps private what jobs of others used.'))),
     ...(job.shares.length ? section('Shared GPUs', sharesTable(job.shares)) : []),
     ...section('Changes', job.changes.length ? changesTable([...job.changes].reverse(), false)
       : element('p', { class: 'weak' }, 'slurm-soda has changed nothing of this job.')),
   ];
 }
 
-function reportParts(report) {
+function reportParts({ report, runs }) {
   const used = report.used;
   const job = report.job;
+  const measured = new Map(runs.map((run) => [run.restart, run.gpus_measured]));
   return [
     ...(report.advice.length ? section('Advice', sentences(report.advice.map((advice) => advice.text))) : []),
     ...section('What it used', fields([
@@ -54,7 +53,7 @@ function reportParts(report) {
       ['sharing', report.sharing === null ? null : sharingText(report.sharing)],
       ['not known', report.missing.length ? sentences(report.missing) : null],
     ])),
-    ...report.runs.filter((run) => run.nodes.length).slice(-5).flatMap(runParts),
+    ...report.runs.filter((run) => run.nodes.length).slice(-5).flatMap((run) => runParts(run, measured.get(run.restart) ?? 0)),
   ];
 }
 
@@ -63,7 +62,7 @@ function sharingText(sharing) {
   return `with ${count(sharing.other_jobs, 'other job')} for ${duration(sharing.shared_s)}${slower}`;
 }
 
-function runParts(run) {
+function runParts(run, measured) {
   const gpus = run.nodes.flatMap((node) => node.gpus.map((gpu) => ({ node: node.node, ...gpu })));
   const columns = [
     ['node', null, (gpu) => gpu.node],
@@ -77,8 +76,8 @@ function runParts(run) {
   ];
   const shared = run.shared ? ', with other jobs on its GPUs: figures of GPUs are those of all' : '';
   return section(`Run ${run.restart}, from ${instant(run.start_s)}${shared}`,
-    gpus.length ? table(columns, gpus.slice(0, MAX_GPU_ROWS)) : element('p', { class: 'weak' }, 'No GPU was read.'),
-    gpus.length > MAX_GPU_ROWS ? element('p', { class: 'weak' }, `the first ${MAX_GPU_ROWS} of ${gpus.length}`) : '');
+    gpus.length ? table(columns, gpus) : element('p', { class: 'weak' }, 'No GPU was read.'),
+    measured > gpus.length ? element('p', { class: 'weak' }, `the first ${gpus.length} of ${measured}; sodactl report --json has all`) : '');
 }
 
 function pauses(gpu) {

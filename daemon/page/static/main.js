@@ -5,7 +5,7 @@ const KEY = 'soda-page-key';
 const state = { key: '', view: null, head: { private: [], user: '' }, now: Date.now() / 1000, zone: 0, asking: 0, timer: 0 };
 
 // With what was searched and chosen in them, for as long as the page is open.
-const kept = { queue: queueView(), gpus: gpusView(), changes: changesView() };
+const kept = { __proto__: null, queue: queueView(), gpus: gpusView(), changes: changesView() };
 
 function byId(id) {
   return document.getElementById(id);

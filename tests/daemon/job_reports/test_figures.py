@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 
@@ -215,3 +217,38 @@ def test_nodes_that_lack_the_same_are_told_together() -> None:
     several = report(runs=[run(node_names="n[1-30]")], usage=usages, seen_s=seen, job=job(nodes=30, gpus=0))
     assert len(several.missing) == 11
     assert several.missing[-1].endswith(" more; each node has its own (--json).")
+
+
+class CountedRows(list[Any]):
+    """Rows that count how often somebody goes through them."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.passes += 1
+        return super().__iter__()
+
+
+def test_rows_are_gone_through_a_few_times_however_many_runs_and_nodes_there_are() -> None:
+    """A job of 1000 nodes that was requeued four times took 36 s of a core, in which cycles are slowed down."""
+    nodes, runs = 20, range(30)
+    rows = {
+        "usage": CountedRows(usage(restart=restart, node=f"n{at}") for restart in runs for at in range(nodes)),
+        "gpu_uses": CountedRows(
+            gpu_uses(BUSY, restart=restart, node=f"n{at}") for restart in runs for at in range(nodes)
+        ),
+        "progress": CountedRows(progress(restart, 10.0, 0.0, START_S) for restart in runs),
+        "paces": CountedRows(pace(restart, 10.0, 5.0) for restart in runs),
+    }
+    told = facts(runs=[run(restart, node_names=f"n[0-{nodes - 1}]") for restart in runs], **rows)
+    report = build_report(told, END_S)
+    assert [len(one.nodes) for one in report.runs] == [nodes] * len(runs)
+    assert {name: of_kind.passes < 10 for name, of_kind in rows.items()} == dict.fromkeys(rows, True)
+
+
+def test_a_node_whose_clock_was_set_ahead_makes_cores_no_fewer() -> None:
+    """The agent dates its readings by the time of day: by these the run took a day longer than by Slurm."""
+    found = report(usage=[usage(last_s=END_S + 86_400.0)])
+    (node,) = found.runs[0].nodes
+    assert node.cores_used == pytest.approx(12.0, rel=0.02)
+    assert "cpus" not in {advice.topic for advice in found.advice}

@@ -48,6 +48,25 @@ def test_a_preemption_in_figures(slurm: FakeSlurm, daemon: Start) -> None:
     assert cycles == len(sodad.rows(Cycle)) == shown["soda_cycle_duration_seconds_count",]
 
 
+def test_jobs_in_and_out_of_scope(slurm: FakeSlurm, daemon: Start) -> None:
+    slurm.submit(1, gpus=4, work_s=9000.0, user="bob")
+    slurm.tick()
+    for job_id, user in ((2, "alice"), (3, "bob"), (4, "bob")):
+        slurm.submit(job_id, gpus=4, user=user)
+
+    def counted(sodad: Daemon) -> list[float]:
+        metered = Metered.of(sodad)
+        sodad.run()
+        shown = metered.shown()
+        every = [(scope, state) for scope in ("in", "out") for state in ("pending", "running")]
+        assert sum(key[0] == "soda_scope_jobs" for key in shown) == len(every), "whatever names there are"
+        return [shown["soda_scope_jobs", f"scope={scope}", f"state={state}"] for scope, state in every]
+
+    assert counted(daemon(mode="observe")) == [3, 1, 0, 0], "without a scope all are in"
+    assert counted(daemon(mode="observe", scope={"users": ["alice"]})) == [1, 0, 2, 1]
+    assert counted(daemon(scope={"users": ["alice", "carol"]})) == [1, 0, 2, 1]
+
+
 def test_failing_cycles_and_the_breaker(slurm: FakeSlurm, daemon: Start) -> None:
     sodad = daemon(change_limits={"breaker_failures": 2, "breaker_pause_s": 30.0})
     metered = Metered.of(sodad)

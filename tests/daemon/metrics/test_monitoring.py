@@ -68,7 +68,10 @@ def site(serve: Callable[..., Served]) -> Served:
     site.metered.meter.figures = CycleFigures(
         mode="enforce", policy="soda", last_s=time.time(), success_s=time.time(), interval_s=10.0, silent_after_s=30.0,
         shares={"started": 1}, start_score=IntervalScore(500, 0.8, 0.1, 0.1),
-        cluster=ClusterFigures(QueueCounts(3, 2, 1, 4, 2), jobs_in, figures, {"main": figures, ODD: figures}, gpus, 1),
+        cluster=ClusterFigures(
+            QueueCounts(3, 2, 1, 4, 2), jobs_in, figures, {"main": figures, ODD: figures}, gpus, 1,
+            {("in", "pending"): 3, ("out", "running"): 1},
+        ),
     )  # fmt: skip
     for partition in jobs_in:
         site.metered.meter._wait_times.labels(partition).observe(100.0)

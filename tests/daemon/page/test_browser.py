@@ -81,6 +81,15 @@ def test_text_of_users_stays_text(browser: HeadlessBrowser, fresh_store: Path) -
         assert tab.faults() == []
 
 
+@pytest.mark.parametrize("name", ["__proto__", "constructor", "hasOwnProperty", "toString/1", "job/0", "job/__proto__"])
+def test_an_address_that_is_no_view_shows_the_queue(browser: HeadlessBrowser, fresh_store: Path, name: str) -> None:
+    with served_site(fresh_store, 30) as site:
+        tab = entered(browser, site)
+        assert "waiting" in drawn(tab, f"#/{name}")
+        assert tab.evaluate("document.getElementById('status').textContent") == ""
+        assert tab.faults() == []
+
+
 def test_the_policy_keeps_other_scripts_from_running(browser: HeadlessBrowser, fresh_store: Path) -> None:
     with served_site(fresh_store, 30) as site:
         tab = entered(browser, site)

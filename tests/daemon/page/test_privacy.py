@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from slurm_soda.daemon.api import viewers
-from tests.daemon.page.page_site import PageSite, fill
+from slurm_soda.daemon.store.tables.cpu_fit import CpuFitRow
+from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
+from tests.daemon.page.page_site import NOW_S, SUBMIT_S, PageSite, fill, job, note
 
 OWN, ALL = [7, 10], [7, 8, 9, 10]
 
@@ -82,6 +85,68 @@ def test_what_others_used_is_private_by_itself(site: PageSite, private: str) -> 
     nodes = alice.view("/data/gpus")["nodes"]
     utils = {job["job_id"]: job["util_ratio"] for node in nodes for gpu in node["gpus"] for job in gpu["jobs"]}
     assert utils == {8: None, 9: None, 10: 0.5}
+
+
+USE = ("700 iterations", "an iteration takes", "its GPUs hardly work")
+"""In the reasons of a job that tells its progress and whose cores were searched for."""
+
+
+def add_use(site: PageSite, job_id: int) -> None:
+    """Its progress, its pace beside a guest, and how a search for its cores ended."""
+    run = {"job_id": job_id, "restart": 0, "first_s": NOW_S - 500, "at_s": NOW_S, "began_s": NOW_S - 500}
+    fit = {"gpus": 2, "nodes": 1, "start_cores": 4, "most_cores": 8, "cores": 2, "steps": 3, "search": 0}
+    site.add(
+        JobProgressRow(
+            **run, node="n1", began_iterations=0, clock_s=1, idle_s=0, iterations=700, total=0, batch=0, saved=-1
+        ),
+        JobPaceRow(**run, co_runners="9.0", iterations=700, clock_s=500),
+        CpuFitRow(
+            job_id=job_id, submit_s=SUBMIT_S, restart=0, node="n1", at_s=NOW_S, user="bob", **fit, start_ratio=0.1,
+            utilisation_ratio=0.1, reason="idle",
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("private", ["usage", "users"])
+def test_how_fast_and_how_busy_others_are_is_in_no_sentence_where_use_is_private(site: PageSite, private: str) -> None:
+    fill(site)
+    add_use(site, 8)
+    assert all(words in " ".join(site.browser(1000).view("/data/jobs/8")["reasons"]) for words in USE)
+    site.slurm.private = private
+    site.later(viewers.MAX_AGE_S)
+    told = {uid: " ".join(site.browser(uid).view("/data/jobs/8")["reasons"]) for uid in (1000, 1001)}
+    assert "Slurm: RUNNING" in told[1000]
+    assert not any(words in told[1000] for words in USE)
+    assert all(words in told[1001] for words in USE), "his own"
+
+
+@pytest.mark.parametrize(("private", "told"), [("none", True), ("jobs", False), ("nodes", False)])
+def test_where_nobody_can_be_a_guest_names_nodes_and_jobs_of_others(site: PageSite, private: str, told: bool) -> None:
+    fill(site)
+    site.add(job(11, note=note(2) | {"shares": {"unguarded": "n1 (no prolog recorded job 8)"}}))
+    site.slurm.private = private
+    reasons = " ".join(site.browser(1000).view("/data/jobs/11")["reasons"])
+    assert "It cannot be a guest on some nodes with jobs that it could join: " in reasons
+    assert ("job 8" in reasons, "operators are told which" in reasons) == (told, not told)
+    assert "job 8" in " ".join(site.browser(0).view("/data/jobs/11")["reasons"])
+
+
+def test_a_foreign_job_is_refused_as_soon_as_one_that_is_not_there(site: PageSite) -> None:
+    """Reading all about it before would tell by the time that it takes how much happened to it."""
+    fill(site)
+    site.slurm.private = "jobs"
+    alice, statements = site.browser(1000), []
+
+    def count(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    event.listen(site.store.engine, "before_cursor_execute", count)
+    counts = {}
+    for job_id in (99, 8, 7):
+        statements.clear()
+        alice.get(f"/data/jobs/{job_id}")
+        counts[job_id] = len(statements)
+    assert counts[8] == counts[99] < counts[7]
 
 
 def test_operators_and_coordinators(site: PageSite) -> None:

@@ -130,7 +130,7 @@ def test_a_user_with_many_questions_keeps_no_connections(site: PageSite) -> None
         return sorted([(await task).status_code for task in asked])
 
     assert asyncio.run(many()) == [*[200] * (MAX_WAITING_OF_USER + 1), 429, 429]
-    assert not site.served._routes._waiting
+    assert not site.served._routes._turns._waiting
 
 
 def test_rows_of_the_store_are_those_of_the_jobs(site: PageSite) -> None:

@@ -110,6 +110,16 @@ def test_a_user_ends_his_session(site: PageSite) -> None:
     assert other.get("/data/queue").status_code == 200
 
 
+def test_another_site_ends_nobodys_session(site: PageSite) -> None:
+    """It may lead a browser to the address that ends one; the browser would forget its cookie if the answer said so."""
+    fill(site)
+    browser = site.browser(1000)
+    for headers in ({}, {"Cookie": f"soda-page={browser.cookie}"}, {"X-Soda-Page": browser.key}):
+        answer = ask(site.app, "/leave", headers)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+    assert browser.get("/data/queue").status_code == 200
+
+
 def test_only_digests_are_kept() -> None:
     sessions = PageSessions(FakeClock(), lambda: 1.0)
     tokens = [sessions.make_link(1000) for _ in range(2)]

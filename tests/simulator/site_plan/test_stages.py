@@ -51,6 +51,18 @@ def test_the_smallest_partition_that_gains_is_first_then_those_that_gain_then_al
     assert [name for name, _ in found.tried] == ["tiny", "small", "mid", "huge"]
 
 
+def test_what_scope_cannot_name_is_not_proposed() -> None:
+    jobs = workload({"a b": 1.0, "dom\\x": 2.0, "c*": 3.0})
+    found = propose_stages(jobs, gains({"dom\\x": 1.5}))
+    assert names(found) == [("dom\\x",), ()]
+    assert [name for name, _ in found.tried] == ["dom\\x"]
+    rows = [
+        {"submit_s": 0.0, "run_s": 3600.0 * hours, "partition": "p", "user": user}
+        for user, hours in (("a b", 8), ("c", 4), ("d", 2))
+    ]
+    assert names(propose_stages(Workload.build("test", rows), gains({"c": 1.5}))) == [("c",), ()]
+
+
 def test_a_second_stage_with_all_partitions_is_that_of_all() -> None:
     assert names(propose_stages(workload({"a": 1.0, "b": 2.0}), gains({"a": 1.5, "b": 1.5}))) == [("a",), ()]
 

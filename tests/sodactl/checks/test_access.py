@@ -29,6 +29,11 @@ def test_users_without_association(soda: Bench, recorded: RecordedSlurm) -> None
     assert "sacctmgr -i add user carol" in remedy
 
 
+def test_nobody_has_jobs(soda: Bench, recorded: RecordedSlurm) -> None:
+    recorded.say("squeue", "-h", "-a", "-o", "%u")
+    assert finding(soda("doctor", "--json"), "associations")[1].endswith(" users, nobody has jobs now")
+
+
 @pytest.mark.parametrize(
     ("uid", "level", "state"),
     [

@@ -37,6 +37,16 @@ def test_a_file_that_slurm_user_may_not_read(soda: Bench, recorded: RecordedSlur
         assert all(f"chown slurm {soda.config}" in remedy for remedy in remedies)
 
 
+@pytest.mark.parametrize(("read_timeout_s", "state"), [(29, None), (30, "warn")])
+def test_a_command_may_not_take_as_long_as_sodad_may_be_silent(
+    soda: Bench, recorded: RecordedSlurm, read_timeout_s: int, state: str | None
+) -> None:
+    soda.config.write_text(f"{soda.config.read_text()}[slurm]\nread_timeout_s = {read_timeout_s}\n")
+    findings = soda("doctor", "--json", status=None).document["findings"]
+    found = [f["state"] for f in findings if f["check"] == "configuration" and "slurm.read_timeout_s" in f["found"]]
+    assert found == ([] if state is None else [state])
+
+
 def test_a_port_that_another_program_has(soda: Bench, recorded: RecordedSlurm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

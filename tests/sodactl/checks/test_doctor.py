@@ -91,9 +91,16 @@ def test_slurmctld_that_ended_for_want_of_the_sites_script(
 def test_a_machine_without_slurm(soda: Bench) -> None:
     soda.commands = RecordedSlurm()
     result = soda("doctor", "--json", status=1)
-    assert finding(result, "slurmctld") == (
-        "fail", "No such file or directory", "start slurmctld, or run this where Slurm's commands work")  # fmt: skip
-    assert finding(result, "sbatch flags")[0] == "fail"
+    state, found, remedy = finding(result, "slurmctld")
+    assert (state, found) == ("fail", "scontrol is not installed on this host")
+    assert remedy.startswith("run this where Slurm's commands are, or link them into one of /usr/local/sbin, ")
+    assert finding(result, "sbatch flags") == (
+        "skip",
+        "sbatch is not installed on this host",
+        "look where users submit",
+    )
+    assert finding(result, "MUNGE")[:2] == ("fail", "munge is not installed on this host")
+    assert finding(result, "MUNGE")[2].startswith("install munge, then start munged")
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,22 @@ def test_from_a_trace_without_a_store(soda: Bench, tmp_path: Path) -> None:
     assert document["observed_jct_s"] is None
     assert [one["stage"] for one in document["stages"]] == ["observe", "advise", "all"]
     assert "give --sacct or --trace" in soda(*argv, "--sacct", str(trace), status=2).err
+
+
+@pytest.mark.parametrize("source", ["trace", "store"])
+def test_jobs_that_the_described_nodes_cannot_hold_are_left_out_and_counted(
+    past: Bench, tmp_path: Path, source: str
+) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,num_gpu,submit_time,duration\n1,4,0,100\n2,2,0,3000\n3,8,10,20\n4,1,20,20\n")
+    if source == "store":
+        ran(past, 300, "small", T0, T0 + 3000.0, 20.0, "n1")
+        assert "no job fits" in past(*PLAN, "--cluster", "1x1", "--json", status=1).err
+        argv, left, of = ["--cluster", "1x2"], 0, 15
+    else:
+        argv, left, of = ["--trace", str(trace), "--cluster", "1x2"], 2, 4
+    document = past(*PLAN, *argv, "--json").document
+    said = [note for note in document["notes"] if "are left out" in note]
+    assert document["jobs"] == of - left
+    assert [note.partition(" jobs")[0] for note in said] == ([f"{left} of {of}"] if left else [])
+    assert all("--cluster cannot hold them; the first is 1: " in note for note in said)
