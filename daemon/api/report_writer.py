@@ -23,7 +23,6 @@ from sqlalchemy.orm import Session
 from slurm_soda.daemon.clock import Clock
 from slurm_soda.daemon.cpu_fit.multi_node_search import MultiNodeSearches
 from slurm_soda.daemon.logs import LOGGER, log
-from slurm_soda.daemon.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
 from slurm_soda.daemon.store.agent_reports import (
@@ -36,6 +35,7 @@ from slurm_soda.daemon.store.agent_reports import (
 )
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.queries import agent_names
+from slurm_soda.daemon.store.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.wire.core_tuning import CoreOrder, ReportAnswer

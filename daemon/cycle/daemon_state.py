@@ -19,7 +19,6 @@ from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
 from slurm_soda.daemon.preemption.former_runs import FormerRuns
-from slurm_soda.daemon.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.scope.jobs_in_scope import JobsInScope
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.services.open_services import OpenServices
@@ -37,6 +36,7 @@ from slurm_soda.daemon.store.preemptions import (
     refused_runs,
     save_vain_preemptions,
 )
+from slurm_soda.daemon.store.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.slurm_ext.client import SlurmClient
 

@@ -9,14 +9,14 @@ from itertools import count
 import pytest
 from sqlalchemy import func, select
 
-from slurm_soda.daemon import reporting_nodes
 from slurm_soda.daemon.api.report_writer import ReportWriter
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.metrics.node_board import NodeBoard
-from slurm_soda.daemon.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.services.node_bandwidths import NodeBandwidths
 from slurm_soda.daemon.sharing.co_runners import GuestsByNode
+from slurm_soda.daemon.store import reporting_nodes
 from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.reporting_nodes import ReportingNodes
 from slurm_soda.daemon.store.tables.scheduling import AgentHeartbeat, JobNodeUsage
 from slurm_soda.wire.memory_bandwidth import NodeBandwidth
 from slurm_soda.wire.mps import MpsJob
@@ -29,8 +29,8 @@ MOST = 20
 
 
 @pytest.fixture(autouse=True)
-def few_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting_nodes, "MAX_STRANGERS", MOST)
+def few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting_nodes, "MAX_OTHER_NAMES", MOST)
 
 
 class Kept:
