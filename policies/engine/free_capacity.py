@@ -79,13 +79,13 @@ class FreeCapacity:
         """Everybody who was to leave has left."""
         self.now = self.soon
 
+    def is_free_now(self, pieces: list[NodeAllocation]) -> bool:
+        """Whether these very places are free and nobody's claim."""
+        return _has(self.now, pieces)
+
     def is_free_soon(self, pieces: list[NodeAllocation]) -> bool:
         """Whether these very places are free once everybody has moved."""
-        soon = self.soon
-        return all(
-            soon.gpus[p.node] >= p.gpus and soon.cpus[p.node] >= p.cpus and soon.memory_mib[p.node] >= p.memory_mib
-            for p in pieces
-        )
+        return _has(self.soon, pieces)
 
     def _copy_of_now(self) -> list[memoryview]:
         return [column.copy().data for column in (self.now.gpus, self.now.cpus, self.now.memory_mib)]
@@ -103,3 +103,10 @@ class FreeCapacity:
             self.now.put(
                 node, min(free_gpus[node], gpus), min(free_cpus[node], cpus), min(free_memory_mib[node], memory_mib)
             )
+
+
+def _has(free: FreeNodes, pieces: list[NodeAllocation]) -> bool:
+    return all(
+        free.gpus[p.node] >= p.gpus and free.cpus[p.node] >= p.cpus and free.memory_mib[p.node] >= p.memory_mib
+        for p in pieces
+    )

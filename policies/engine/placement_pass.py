@@ -85,6 +85,8 @@ class PlacementPass:
         verdict: one :class:`JobVerdict` a job row.
         free_capacity: what is free now and soon, less the claims made so far.
         claims: places given to waiting jobs, by row, in the order they were given.
+        unheld: rows whose claims the free capacity does not exclude: they may start in what is free now if others leave
+            that, and two of them may have the same places.
         behind: rows that get nothing on nodes which Slurm keeps for another row, and that row.
     """
 
@@ -95,6 +97,7 @@ class PlacementPass:
         self.verdict: NDArray[np.int8] = np.take(_FIRST_VERDICT, snapshot.jobs.state)
         self.free_capacity = FreeCapacity(snapshot)
         self.claims: dict[int, JobPlacement] = {}
+        self.unheld: set[int] = set()
         self.behind: dict[int, int] = {}
         self._set_too_large_aside()
 
@@ -146,6 +149,7 @@ class PlacementPass:
     def claim(self, row: int, claim: JobPlacement) -> None:
         """Give a waiting job its places."""
         self.free_capacity.hold(claim)
+        self.unheld.discard(row)
         self.record(row, claim)
 
     def record(self, row: int, claim: JobPlacement) -> None:

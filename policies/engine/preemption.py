@@ -172,6 +172,7 @@ class PreemptivePass:
             if pieces is None:
                 return False
             self._left.take(pieces)
+        self._placing.unheld.add(row)
         self._placing.record(row, claim)
         return True
 

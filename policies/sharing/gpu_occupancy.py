@@ -63,6 +63,10 @@ class GpuOccupancy:
         """Devices of one node that nobody holds, in the order in which :meth:`take_empty` gives them."""
         return self._empty.get(node, [])[::-1]
 
+    def has_empty(self, pieces: Iterable[NodeAllocation]) -> bool:
+        """Whether nobody holds as many devices of these nodes as the pieces say."""
+        return all(len(self._empty.get(piece.node, ())) >= piece.gpus for piece in pieces)
+
     def take_empty(self, pieces: Iterable[NodeAllocation]) -> tuple[int, ...]:
         """Give a job empty devices of these nodes, as many as its pieces say; the room is to be held apart."""
         devices = [self._empty[piece.node].pop() for piece in pieces for _ in range(piece.gpus)]

@@ -20,6 +20,7 @@ from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.session.ranking import StartsOnlyPolicy
+from slurm_soda.policies.sharing.known_order import KnownOrderPolicy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import FloatColumn
@@ -45,8 +46,9 @@ from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
 from slurm_soda.simulator.runs.spread_knowledge import NONE, NotedPlaces, PolicyWithSpreadSlowdowns
 from slurm_soda.simulator.services.service_set import BY_SYSTEM, PEAK, PLACED, ServingRules
 from slurm_soda.simulator.services.simulate_serving import ServedWorkload
+from slurm_soda.simulator.sharing.ranked_decisions import knows_run_times
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
-from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
+from slurm_soda.simulator.sharing.simulate_sharing import simulate_known_order, simulate_sharing
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.core_speed import load_core_curves
 from slurm_soda.simulator.speed.speed_model import SpeedModel
@@ -223,6 +225,20 @@ class Scenario:
                 preemptions=preemptions,
                 progress=progress,
             )
+        if served is None and rules is None and preemptions is None and self._goes_by_known_order(policy):
+            outcome = simulate_known_order(
+                self.workload,
+                self.cluster,
+                policy,
+                jobs_per_gpu=jobs_per_gpu,
+                costs=self.costs,
+                max_preemptions=self.max_preemptions,
+                passing_limit_s=passing_limit_s,
+                site=self.site,
+                progress=progress,
+            )
+            if outcome is not None:
+                return outcome
         run = partial(simulate, self.workload, self.cluster, scope=self.scope) if served is None else served.simulate
         return run(
             policy,
@@ -237,6 +253,11 @@ class Scenario:
             preemptions=preemptions,
             progress=progress,
         )
+
+    def _goes_by_known_order(self, policy: Policy) -> bool:
+        """Whether the policy need be asked only where somebody may be preempted, as its order tells all else."""
+        plain = self.engine == "auto" and self.placement == "policy" and self.scope is None and self.profiles is None
+        return plain and not self.predicted and isinstance(policy, KnownOrderPolicy) and knows_run_times(self.workload)
 
     def _speed(self) -> SpeedModel | None:
         if self.profiles is None:

@@ -84,6 +84,8 @@ class SharingDecider(SnapshotDecider):
         """The policy was to be asked at the last decision, whoever else might have told."""
         self._had_overdue = False
         """A job was overdue at the last decision."""
+        self.saw_overdue = False
+        """A job was overdue at some decision."""
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -150,6 +152,7 @@ class SharingDecider(SnapshotDecider):
             return [], []
         self._slowdowns.observe(now_s)
         had_overdue, self._had_overdue = self._had_overdue, self.has_overdue(now_s)
+        self.saw_overdue |= self._had_overdue
         # Once nobody is overdue any more, the policy may have what was kept until then.
         must = self._must = due or had_overdue or self._had_overdue
         unasked = self._find_unasked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,6 +48,75 @@ def simulate_sharing(
             jobs, to one that does not allow it or whose model nobody knows, or beside another that is known not to fit; it
             gives CPUs or memory twice, or uses a node that is down.
     """
+    found, _ = _simulate(
+        workload,
+        cluster,
+        policy,
+        rules,
+        jobs_per_gpu=jobs_per_gpu,
+        costs=costs or Costs(),
+        speed=speed,
+        max_preemptions=max_preemptions,
+        passing_limit_s=passing_limit_s,
+        site=site,
+        preemptions=preemptions,
+        progress=progress,
+    )
+    return found
+
+
+def simulate_known_order(
+    workload: Workload,
+    cluster: SimulatedCluster,
+    policy: Policy,
+    *,
+    jobs_per_gpu: int,
+    costs: Costs,
+    max_preemptions: int,
+    passing_limit_s: float,
+    site: SiteDescription,
+    progress: JobProgressCallback | None = None,
+) -> SimulationOutcome | None:
+    """As :func:`~slurm_soda.simulator.engine.run.simulate`, where nobody shares and run times are known, of a policy whose
+    decisions are then those of an order: it is asked only where somebody may be preempted. The outcome is the same, in a
+    tenth of the time for 12 000 jobs, but for the number of decisions. ``None`` where a job had waited for so long that no
+    other might pass it: then it depends on the engine which of two jobs gets what is left beside it.
+
+    Raises:
+        SimulatorError: what is raised there.
+    """
+    found, decider = _simulate(
+        workload.with_columns(shares=np.zeros_like(workload.shares)),
+        cluster,
+        policy,
+        SharingRules(slowdown=1.0, observes=False),
+        jobs_per_gpu=jobs_per_gpu,
+        costs=costs,
+        speed=None,
+        max_preemptions=max_preemptions,
+        passing_limit_s=passing_limit_s,
+        site=site,
+        preemptions=None,
+        progress=progress,
+    )
+    return None if decider.saw_overdue else replace(found, workload=workload, sharing=None)
+
+
+def _simulate(
+    workload: Workload,
+    cluster: SimulatedCluster,
+    policy: Policy,
+    rules: SharingRules,
+    *,
+    jobs_per_gpu: int,
+    costs: Costs,
+    speed: SpeedModel | None,
+    max_preemptions: int,
+    passing_limit_s: float,
+    site: SiteDescription | None,
+    preemptions: PreemptionLog | None,
+    progress: JobProgressCallback | None,
+) -> tuple[SimulationOutcome, SharingDecider]:
     started_s = time.process_time()
     workload = rules.bounded(workload)
     together = rules.together(workload)
@@ -59,7 +129,7 @@ def simulate_sharing(
         mechanism=rules.mechanism,
         observed=ObservedPairs(workload.max_slowdown) if watched else None,
     )
-    loop = EventLoop(workload, costs or Costs(), speed, slowdowns, preemptions)
+    loop = EventLoop(workload, costs, speed, slowdowns, preemptions)
     at_once = not loop.costs.checkpoint_s
     decider = SharingDecider(
         policy,
@@ -75,4 +145,4 @@ def simulate_sharing(
     )
     decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
     loop.run(decider, policy.name, cluster, progress)
-    return loop.outcome(policy.name, cluster, time.process_time() - started_s)
+    return loop.outcome(policy.name, cluster, time.process_time() - started_s), decider

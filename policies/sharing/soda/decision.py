@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -231,10 +231,27 @@ class SharingRound:
                 occupancy.taken[device] = True
                 if not occupancy.jobs_on[device]:
                     vacated.setdefault(int(occupancy.node[device]), []).append(device)
-        claims = self._placing.claims
-        at_once = {row: occupancy.take_empty(claim.pieces) for row, claim in claims.items() if claim.at_once}
+        claims, unheld = self._placing.claims, self._placing.unheld
+        at_once = {
+            row: occupancy.take_empty(claim.pieces)
+            for row, claim in claims.items()
+            if claim.at_once and row not in unheld
+        }
         later = {row: self._take_vacated(claim.pieces, vacated) for row, claim in claims.items() if not claim.at_once}
+        at_once |= {row: occupancy.take_empty(claims[row].pieces) for row in self._settle_unheld()}
         self._devices = {row: at_once[row] if claim.at_once else later[row] for row, claim in claims.items()}
+
+    def _settle_unheld(self) -> Iterator[int]:
+        """Rows that start in what others left of what is free now; of two with the same places the first one does."""
+        placing = self._placing
+        for row in [row for row in placing.claims if row in placing.unheld]:
+            claim = placing.claims[row]
+            if placing.free_capacity.is_free_now(claim.pieces) and self._gpu_occupancy.has_empty(claim.pieces):
+                placing.claim(row, claim)
+                yield row
+            else:
+                del placing.claims[row]
+                placing.verdict[row] = JobVerdict.WAIT
 
     def _take_vacated(self, pieces: Sequence[NodeAllocation], vacated: dict[int, list[int]]) -> tuple[int, ...]:
         """GPUs that others leave, and free ones where these are too few."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.workload import Workload
@@ -120,6 +122,27 @@ def test_where_nobody_shares_all_is_the_same(change_s: float, passing_limit_s: f
     outcomes = [run(workload, one, change_s=change_s, passing_limit_s=passing_limit_s) for one in (always, less)]
     assert before_sharing(outcomes[0]) == before_sharing(outcomes[1])
     assert less.times <= always.times
+
+
+@pytest.mark.sample(2)
+@given(
+    workload=mixed_workloads(share=True),
+    change_s=st.sampled_from([0.0, 2.0]),
+    saving_s=st.sampled_from([0.0, 1.0]),
+    passing_limit_s=st.sampled_from([math.inf, 30.0]),
+    most=st.sampled_from([0, 1]),
+)
+def test_a_scenario_without_sharing_has_the_outcome_of_whole_snapshots(
+    workload: Workload, change_s: float, saving_s: float, passing_limit_s: float, most: int
+) -> None:
+    costs = Costs(start_s=change_s, restart_s=change_s, checkpoint_s=saving_s)
+    scenario = Scenario(workload, parse_cluster("3x4/8c"), costs, max_preemptions=most, passing_limit_s=passing_limit_s)
+    seldom, always = (replace(scenario, engine=engine).run(make_policy("soda", {})) for engine in ("auto", "snapshot"))
+    for name in ("first_start_s", "end_s", "held_s"):
+        np.testing.assert_allclose(getattr(seldom, name), getattr(always, name), atol=1e-6)
+    np.testing.assert_array_equal(seldom.preemptions, always.preemptions)
+    assert seldom.sharing is None
+    assert seldom.workload is scenario.workload
 
 
 @pytest.mark.sample(2)
