@@ -134,13 +134,13 @@ class UpgradeSite(DaemonSite):
         assert share_of(self, self.running[2]) == [("started", "")]
         drained = self.cluster.exec("root", ("sinfo", "--noheader", "--list-reasons", "--format=%N %E")).stdout
         assert drained.strip() == ""
-        self.check_records()
+        self.check_records([*self.running, *self.waiting])
 
-    def check_records(self) -> None:
-        """What Slurm has of sodad is in the store, which has no gap, and has all that other versions wrote."""
+    def check_records(self, jobs: list[int]) -> None:
+        """What Slurm has of sodad, all of these jobs, is in the store, which has no gap, and has what other versions wrote."""
         ordered = {row["job_id"] for row in self.store("select job_id from action where kind = 'order'")}
         assert set(find_lifted_jobs(self.cluster)) <= ordered
-        self.check_trail([*self.running, *self.waiting])
+        self.check_trail(jobs)
         assert self.store(GAPS) == [{"gaps": 0}]
         argv = (PYTHON, "-c", LOST, json.dumps(KEPT))
         lost, rows = json.loads(self.cluster.exec("root", argv).check().stdout)
@@ -180,7 +180,7 @@ def test_upgrade_and_downgrade_under_load(lab: PackageLab, site: UpgradeSite) ->
     site.wait_completed(left, within_s=JOB_S + 180)
     told = {row["job_id"] for row in site.store(ENDED_RUNS)}
     assert set(left) <= told
-    site.check_records()
+    site.check_records(left)  # Slurm has forgotten the others
 
 
 def test_removal_leaves_slurm_as_it_was(site: UpgradeSite) -> None:
@@ -192,9 +192,13 @@ def test_removal_leaves_slurm_as_it_was(site: UpgradeSite) -> None:
         site.box(node).said(LEAVE)
     site.cluster.restart_slurmctld()
     site.cluster.exec("root", ("scontrol", "reconfigure")).check()  # slurmd would run the old prolog
-    for node in ("n1", "ctl"):
-        site.box(node).said(f"{APT} remove 'slurm-soda-*'")
-        assert site.box(node).run("ls /opt/slurm-soda").status != 0
+    for node, ours in (("n1", ("bin/soda-agent", "libexec/prolog")), ("ctl", ("bin/sodad", "bin/sodactl"))):
+        removed = site.box(node).run(f"{APT} remove 'slurm-soda-*' 2>&1")
+        assert removed.status == 0, removed.stdout
+        for path in ours:
+            assert site.box(node).run(f"ls /opt/slurm-soda/{path}").status != 0
+        # make install had every role on every host, these packages have not.
+        assert "what make install put there for roles that no package had" in removed.stdout
     assert "--soda" not in site.box("ctl").said("sbatch --help")
     job = site.train("alice", 1, 1, consents=False)
     site.wait_completed([job])
