@@ -137,7 +137,7 @@ class UpgradeSite(DaemonSite):
         self.check_records([*self.running, *self.waiting])
 
     def check_records(self, jobs: list[int]) -> None:
-        """What Slurm has of sodad, all of these jobs, is in the store, which has no gap, and has what other versions wrote."""
+        """What Slurm has of sodad, all of these jobs, is in the store, which has no gap and all that others wrote."""
         ordered = {row["job_id"] for row in self.store("select job_id from action where kind = 'order'")}
         assert set(find_lifted_jobs(self.cluster)) <= ordered
         self.check_trail(jobs)
