@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,18 +41,21 @@ def unite_plans(
         for one in plan.actions
         if not isinstance(one, PreemptJob) or not one.for_jobs or not gone.issuperset(one.for_jobs)
     )
+    kept = tuple(one for one in actions if isinstance(one, PreemptJob))
+    # Asked again at this instant the policy would say the same, unless something happens by this plan.
+    happens = bool(starts or len(policy_starts) or preempts or kept)
+    next_event_s = plan.next_event_s if happens or plan.next_event_s > snapshot.now_s else math.inf
     changes: dict[str, Any] = {
         "order": np.concatenate((job_id[starts], policy_starts, job_id[soon], job_id[placing.blocked], rest)),
         "starts": np.concatenate((job_id[starts], policy_starts)),
         "notes": _unite_notes(snapshot, plan, placing, dropped),
         "actions": (*preempts, *actions),
-        "next_event_s": snapshot.now_s if may_go_on else plan.next_event_s,
+        "next_event_s": snapshot.now_s if may_go_on else next_event_s,
         "places": {
             **{int(job_id[row]): tuple(claim.pieces) for row, claim in placing.claims.items()},
             **{one: pieces for one, pieces in plan.places.items() if one not in gone},
         },
     }
-    kept = tuple(one for one in actions if isinstance(one, PreemptJob))
     changes["facts"] = _unite_facts(snapshot, plan, placing, len(changes["starts"]), len(preempts) + len(kept))
     if isinstance(plan, SharingPlan):
         changes["devices"] = {**devices, **{one: held for one, held in plan.devices.items() if one not in gone}}

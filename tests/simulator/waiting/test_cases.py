@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import NodeFailure, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
@@ -42,3 +44,24 @@ def test_however_short_the_limit_is_jobs_end(policy: str, limit_s: float) -> Non
         passing_limit_s=limit_s,
     )
     assert np.isfinite(outcome.end_s).all()
+
+
+class AsksAgain:
+    """First come, first served on all nodes; where it starts somebody it wants to be asked again at the same instant."""
+
+    name = "asks-again"
+
+    def __init__(self) -> None:
+        self._policy = make_policy("fifo-skip", {})
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        anywhere = snapshot.jobs.with_columns(node_set=np.zeros(0, dtype=np.int64))
+        plan = self._policy.decide(replace(snapshot, jobs=anywhere))
+        return replace(plan, next_event_s=snapshot.now_s) if len(plan.starts) else plan
+
+
+def test_who_would_delay_an_overdue_job_is_no_reason_to_ask_again_at_once() -> None:
+    """The last job fits beside the first one, but would keep the second one, which is overdue, waiting for longer."""
+    rows = [job(0.0, 60.0, 1), job(1.0, 10.0, 4), job(10.0, 100.0, 1)]
+    outcome = simulate(Workload.build("w", rows), parse_cluster("1x4"), AsksAgain(), passing_limit_s=5.0)
+    assert outcome.first_start_s.tolist() == [0.0, 60.0, 70.0]
