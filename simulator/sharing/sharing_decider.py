@@ -33,6 +33,10 @@ from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.workload import Workload
 
 
+class JobOverdueError(Exception):
+    """A job has waited for so long that no later one may pass it, where that is to end the simulation."""
+
+
 class SharingDecider(SnapshotDecider):
     """As its base, with GPUs one by one; O(present jobs + nodes + GPUs held) a decision.
 
@@ -52,11 +56,13 @@ class SharingDecider(SnapshotDecider):
         max_preemptions: int = 0,
         passing_limit_s: float = math.inf,
         site: SiteDescription | None = None,
+        stops_at_overdue: bool = False,
     ) -> None:
         """A policy that puts at most so many jobs onto one GPU.
 
         ``at_once``: preempted jobs leave at the instant of the decision, so that others may start there;
-        ``max_preemptions``: of one job, 0: any number; ``passing_limit_s``: after such a wait no later job passes one.
+        ``max_preemptions``: of one job, 0: any number; ``passing_limit_s``: after such a wait no later job passes one;
+        ``stops_at_overdue``: :class:`JobOverdueError` once there is such a wait.
         """
         bounds: dict[str, Any] = {"max_preemptions": max_preemptions, "passing_limit_s": passing_limit_s}
         super().__init__(policy, workload, cluster, at_once=at_once, site=site, **bounds)
@@ -84,8 +90,7 @@ class SharingDecider(SnapshotDecider):
         """The policy was to be asked at the last decision, whoever else might have told."""
         self._had_overdue = False
         """A job was overdue at the last decision."""
-        self.saw_overdue = False
-        """A job was overdue at some decision."""
+        self._stops_at_overdue = stops_at_overdue
         self._sub_batch = self._kinds.batch.copy()
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -152,7 +157,8 @@ class SharingDecider(SnapshotDecider):
             return [], []
         self._slowdowns.observe(now_s)
         had_overdue, self._had_overdue = self._had_overdue, self.has_overdue(now_s)
-        self.saw_overdue |= self._had_overdue
+        if self._stops_at_overdue and self._had_overdue:
+            raise JobOverdueError
         # Once nobody is overdue any more, the policy may have what was kept until then.
         must = self._must = due or had_overdue or self._had_overdue
         unasked = self._find_unasked()

@@ -16,7 +16,7 @@ from slurm_soda.simulator.engine.preemption_log import PreemptionLog
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.sharing.co_runner_slowdowns import CoRunnerSlowdowns
 from slurm_soda.simulator.sharing.observed_pairs import ObservedPairs
-from slurm_soda.simulator.sharing.sharing_decider import SharingDecider
+from slurm_soda.simulator.sharing.sharing_decider import JobOverdueError, SharingDecider
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.speed_model import SpeedModel
@@ -37,6 +37,7 @@ def simulate_sharing(
     site: SiteDescription | None = None,
     preemptions: PreemptionLog | None = None,
     progress: JobProgressCallback | None = None,
+    stops_at_overdue: bool = False,
 ) -> SimulationOutcome:
     """As :func:`~slurm_soda.simulator.engine.run.simulate`, over single GPUs: any policy, with or without sharing.
 
@@ -47,22 +48,38 @@ def simulate_sharing(
         SimulatorError: besides what is raised there: a file of the rules cannot be used; a plan gives a GPU to too many
             jobs, to one that does not allow it or whose model nobody knows, or beside another that is known not to fit; it
             gives CPUs or memory twice, or uses a node that is down.
+        JobOverdueError: with ``stops_at_overdue``, a job has waited for so long that no other may pass it.
     """
-    found, _ = _simulate(
+    started_s = time.process_time()
+    workload = rules.bounded(workload)
+    together = rules.together(workload)
+    # Without a bound there is none to be broken.
+    watched = rules.parts and rules.observes and bool(np.isfinite(workload.max_slowdown).any())
+    slowdowns = CoRunnerSlowdowns(
+        GpuHolders(cluster.gpus),
+        together,
+        observes=rules.observes,
+        mechanism=rules.mechanism,
+        observed=ObservedPairs(workload.max_slowdown) if watched else None,
+    )
+    loop = EventLoop(workload, costs or Costs(), speed, slowdowns, preemptions)
+    at_once = not loop.costs.checkpoint_s
+    decider = SharingDecider(
+        policy,
         workload,
         cluster,
-        policy,
-        rules,
-        jobs_per_gpu=jobs_per_gpu,
-        costs=costs or Costs(),
-        speed=speed,
+        slowdowns,
+        together,
+        at_once=at_once,
+        most=jobs_per_gpu,
         max_preemptions=max_preemptions,
         passing_limit_s=passing_limit_s,
         site=site,
-        preemptions=preemptions,
-        progress=progress,
+        stops_at_overdue=stops_at_overdue,
     )
-    return found
+    decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
+    loop.run(decider, policy.name, cluster, progress)
+    return loop.outcome(policy.name, cluster, time.process_time() - started_s)
 
 
 def simulate_known_order(
@@ -85,64 +102,20 @@ def simulate_known_order(
     Raises:
         SimulatorError: what is raised there.
     """
-    found, decider = _simulate(
-        workload.with_columns(shares=np.zeros_like(workload.shares)),
-        cluster,
-        policy,
-        SharingRules(slowdown=1.0, observes=False),
-        jobs_per_gpu=jobs_per_gpu,
-        costs=costs,
-        speed=None,
-        max_preemptions=max_preemptions,
-        passing_limit_s=passing_limit_s,
-        site=site,
-        preemptions=None,
-        progress=progress,
-    )
-    return None if decider.saw_overdue else replace(found, workload=workload, sharing=None)
-
-
-def _simulate(
-    workload: Workload,
-    cluster: SimulatedCluster,
-    policy: Policy,
-    rules: SharingRules,
-    *,
-    jobs_per_gpu: int,
-    costs: Costs,
-    speed: SpeedModel | None,
-    max_preemptions: int,
-    passing_limit_s: float,
-    site: SiteDescription | None,
-    preemptions: PreemptionLog | None,
-    progress: JobProgressCallback | None,
-) -> tuple[SimulationOutcome, SharingDecider]:
-    started_s = time.process_time()
-    workload = rules.bounded(workload)
-    together = rules.together(workload)
-    # Without a bound there is none to be broken.
-    watched = rules.parts and rules.observes and bool(np.isfinite(workload.max_slowdown).any())
-    slowdowns = CoRunnerSlowdowns(
-        GpuHolders(cluster.gpus),
-        together,
-        observes=rules.observes,
-        mechanism=rules.mechanism,
-        observed=ObservedPairs(workload.max_slowdown) if watched else None,
-    )
-    loop = EventLoop(workload, costs, speed, slowdowns, preemptions)
-    at_once = not loop.costs.checkpoint_s
-    decider = SharingDecider(
-        policy,
-        workload,
-        cluster,
-        slowdowns,
-        together,
-        at_once=at_once,
-        most=jobs_per_gpu,
-        max_preemptions=max_preemptions,
-        passing_limit_s=passing_limit_s,
-        site=site,
-    )
-    decider.carry_out_by(rules.mechanism, loop.costs.checkpoint_every_s)
-    loop.run(decider, policy.name, cluster, progress)
-    return loop.outcome(policy.name, cluster, time.process_time() - started_s), decider
+    try:
+        found = simulate_sharing(
+            workload.with_columns(shares=np.zeros_like(workload.shares)),
+            cluster,
+            policy,
+            SharingRules(slowdown=1.0, observes=False),
+            jobs_per_gpu=jobs_per_gpu,
+            costs=costs,
+            max_preemptions=max_preemptions,
+            passing_limit_s=passing_limit_s,
+            site=site,
+            progress=progress,
+            stops_at_overdue=True,
+        )
+    except JobOverdueError:
+        return None
+    return replace(found, workload=workload, sharing=None)

@@ -25,15 +25,7 @@ class Squeue:
         self.letters_fail = False
         self.letters_are_cut = False
 
-    def __call__(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: bytes,
-        timeout_s: float,
-        env: Mapping[str, str],
-        most_bytes: int | None = None,
-    ) -> CompletedCommand:
+    def __call__(self, argv: Sequence[str], *, env: Mapping[str, str], **_: object) -> CompletedCommand:
         by_letter = "SQUEUE_FORMAT" in env
         form = env["SQUEUE_FORMAT" if by_letter else "SQUEUE_FORMAT2"]
         self.formats.append(form)
