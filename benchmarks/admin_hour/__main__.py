@@ -118,7 +118,7 @@ def report(site: Terminal) -> int:
     said = site.type(f"sodactl report {job}", user="alice")
     site.finds("the report names the GPU that was never used", "never used" in said, "never used" in said)
     site.type(SET.format("metrics", "listen", 'listen = "127.0.0.1:6831"'))
-    site.cluster.wait_until(lambda: "soda_cycle" in site.look(METRICS), "metrics are shown")
+    site.cluster.wait_until(lambda: "soda_partition_jobs" in site.look(METRICS), "metrics of a first cycle are shown")
     said = site.type(f"{METRICS} | grep -E '^soda_(up|build_info|partition_jobs|partition_gpus)' | head -n 12")
     site.finds("metrics of partitions", len(said.splitlines()), "soda_partition_jobs_running" in said)
     return job
