@@ -28,10 +28,9 @@ from slurm_soda.sodactl.main import run
 
 POLICIES = (
     "sjf-ffs bound_caution=0", "sjf-ffs", "sjf-bsbf bound_caution=0", "sjf-bsbf bound_caution=1", "sjf-bsbf",
-    "sjf-bsbf caution=2", "srsf-share", "ojpp", "colocation bound_caution=0", "colocation",
+    "sjf-bsbf caution=2", "srsf-share", "ojpp", "colocation bound_caution=0", "colocation", "soda",
 )  # fmt: skip
 KNOWLEDGE = ("truth", "predicted")
-SEEDS = (1, 2, 3)
 JOBS = 400
 BOUNDS = ("", 1.1, 1.3, 1.6)
 CLUSTER = "4x4"
@@ -100,6 +99,7 @@ def _rows(path: Path) -> Sequence[dict[str, str]]:
 @click.option("--gpu-type", default="v100", show_default=True, help="Type of GPU in the table.")
 @click.option("--policy", "policies", multiple=True, type=click.Choice(POLICIES), help="Only these.")
 @click.option("--knowledge", multiple=True, type=click.Choice(KNOWLEDGE), help="Only this.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="From 1 to this one.")
 @click.option("--parting/--no-parting", default=True, show_default=True, help="As in sodactl simulate.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
 def main(  # noqa: PLR0917 - options
@@ -107,6 +107,7 @@ def main(  # noqa: PLR0917 - options
     gpu_type: str,
     policies: Sequence[str],
     knowledge: Sequence[str],
+    seeds: int,
     parting: bool,
     workers: int | None,
 ) -> None:
@@ -119,7 +120,7 @@ def main(  # noqa: PLR0917 - options
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         asked = list(product(policies or POLICIES, knowledge or KNOWLEDGE))
         waiting = [
-            [pool.submit(judge, pairs, gpu_type, told, policy, seed, parting=parting) for seed in SEEDS]
+            [pool.submit(judge, pairs, gpu_type, told, policy, seed, parting=parting) for seed in range(1, seeds + 1)]
             for policy, told in asked
         ]
         for (policy, told), runs in zip(asked, waiting, strict=True):
