@@ -32,6 +32,7 @@ from slurm_soda.learning.interference import measured_gpu_types
 from slurm_soda.learning.memory_fit import collect_fits, hold_out_fits
 from slurm_soda.policies.sharing.prediction.predicted_interference import collect_pairs
 from slurm_soda.policies.sharing.prediction.speed_tables import SpeedTable, parse_speed_table
+from slurm_soda.simulator.runs.batch import end_with_parent
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
 SEEDS = (1, 2, 3)
@@ -160,7 +161,7 @@ def measure(path: Path, workers: int | None = None, say: Callable[[str], None] =
     """All tables of a file of measured pairs; minutes."""
     table = _read(path)
     types = [name for name in measured_gpu_types(table) if len({kind.model for kind in table.kinds(name)}) > 2]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         lines = {name: [pool.submit(judge, path, name, method) for method in SINGLE] for name in types}
         routes = [pool.submit(transfer, path, *route) for route in _routes(types)]
         rough = {name: pool.submit(roughness, path, name) for name in types}

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import click
 
 from slurm_soda.policies.sharing.prediction.speed_tables import parse_speed_table
+from slurm_soda.simulator.runs.batch import end_with_parent
 from slurm_soda.sodactl.main import run
 
 POLICIES = (
@@ -117,7 +118,7 @@ def main(  # noqa: PLR0917 - options
         "hours beyond | parted |"
     )
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         asked = list(product(policies or POLICIES, knowledge or KNOWLEDGE))
         waiting = [
             [pool.submit(judge, pairs, gpu_type, told, policy, seed, parting=parting) for seed in range(1, seeds + 1)]

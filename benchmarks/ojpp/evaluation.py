@@ -96,7 +96,7 @@ def evaluate_all(cases: Iterable[Case], workers: int | None = None) -> Mapping[C
     """All seeds of each case, on all CPUs."""
     listed = list(dict.fromkeys(cases))
     pairs = [(case, seed) for case in listed for seed in SEEDS]
-    with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn"), end_with_parent) as pool:
         found = list(pool.map(evaluate, *zip(*pairs, strict=True), chunksize=2))
     return {case: found[at * len(SEEDS) : (at + 1) * len(SEEDS)] for at, case in enumerate(listed)}
 

@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.reproduce.bounds import lower_bound_s
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.simulator.report.run_results import SimulatedRun, reduce_outcome
+from slurm_soda.simulator.runs.batch import end_with_parent
 from slurm_soda.sodactl.simulation.inputs.scenario_input import read_scenario_input
 from slurm_soda.sodactl.simulation.inputs.scenario_options import ScenarioOptions
 from slurm_soda.sodactl.simulation.simulate import choose_policy, simulate
@@ -103,7 +104,7 @@ def run_commands(
     """
     distinct = sorted(dict.fromkeys(lines), key=lambda line: not any(word in line for word in SLOW))
     found: dict[str, SimulationResult] = {}
-    with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn")) as executor:
+    with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn"), end_with_parent) as executor:
         waiting = {executor.submit(run_command, line, data): line for line in distinct}
         try:
             for finished in as_completed(waiting):
