@@ -18,6 +18,7 @@ from benchmarks.ojpp.performance import speeds
 from slurm_soda.policies.sharing.ojpp.packing import Packing, PackingRules
 from slurm_soda.policies.sharing.ojpp.strategies import STRATEGIES, find_strategy
 from slurm_soda.policies.snapshot import FloatColumn
+from slurm_soda.simulator.runs.batch import end_with_parent
 
 PATTERNS = "patterns"
 """Ours: :func:`benchmarks.ojpp.patterns.pack_queue`, with the guarantee below."""

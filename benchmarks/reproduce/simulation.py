@@ -104,7 +104,9 @@ def run_commands(
     """
     distinct = sorted(dict.fromkeys(lines), key=lambda line: not any(word in line for word in SLOW))
     found: dict[str, SimulationResult] = {}
-    with ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), get_context("spawn"), end_with_parent) as executor:
+    with ProcessPoolExecutor(
+        workers or len(os.sched_getaffinity(0)), get_context("spawn"), end_with_parent
+    ) as executor:
         waiting = {executor.submit(run_command, line, data): line for line in distinct}
         try:
             for finished in as_completed(waiting):
