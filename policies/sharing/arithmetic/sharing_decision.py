@@ -22,8 +22,8 @@ from slurm_soda.policies.sharing.job_kinds import Estimate
 BOUND_CAUTION = 3.9
 """By so many of its expected errors a slowdown counts as worse where a bound is at stake.
 
-Fewer than 1 in 1 000 jobs are to be slowed beyond their bound. A normal variable is 3.1 standard deviations above its mean as
-rarely as that, and its expected absolute error is 0.8 of them. Measured: docs/policies/sjf-bsbf.md."""
+Fewer than 1 in 1 000 jobs are to be slowed beyond their bound. A normal variable is 3.1 standard deviations above its mean
+as rarely as that, and its expected absolute error is 0.8 of them. Measured: docs/policies/sjf-bsbf.md."""
 _UNKNOWN = "they do not fit together, or nobody knows how much they would slow each other down"
 
 

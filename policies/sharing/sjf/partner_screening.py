@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,10 +40,33 @@ class SubBatchOption(NamedTuple):
     """1 where one of the slowdowns is only assumed, else 0."""
 
 
+class SubBatchOptions(NamedTuple):
+    """The options of a waiting kind, the largest sub-batch first: a row for each, of tables with a column for each kind of
+    running jobs.
+    """
+
+    work_ratio: FloatColumn
+    memory_mib: FloatColumn
+    new_xi: FloatColumn
+    running_xi: FloatColumn
+    new_worst: FloatColumn
+    running_worst: FloatColumn
+    assumed: FloatColumn
+
+    @classmethod
+    def of(cls, options: Sequence[SubBatchOption]) -> SubBatchOptions:
+        """One option at least."""
+        return cls(*(np.array(column) for column in zip(*options, strict=True)))
+
+
 class PartnerSlowdowns(NamedTuple):
-    """Members of groups who may meet a waiting job with one sub-batch, and the slowdowns of both sides."""
+    """Members of groups who may meet a waiting job, once for each of its sub-batches with which they may, and the slowdowns
+    of both sides.
+    """
 
     members: IntColumn
+    work_ratio: FloatColumn
+    """The job's work with this sub-batch over that with its whole batch."""
     new_xi: FloatColumn
     running_xi: FloatColumn
     """Of the members, over the pace that they have now beside others."""
@@ -87,7 +110,7 @@ class PartnerScreen:
         self._of_group = np.repeat(np.arange(len(self.groups)), [len(group.devices) for group in self.groups])
         self._kinds = RunningKinds(snapshot.known, bound_caution)
         self._columns()
-        self._options: dict[tuple[JobKind, int], list[SubBatchOption]] = {}
+        self._options: dict[tuple[JobKind, int], SubBatchOptions] = {}
         self._may_meet: dict[tuple[JobKind, int, float], BoolColumn] = {}
 
     def _keeps_pace(self, row: int) -> bool:
@@ -126,8 +149,7 @@ class PartnerScreen:
         key = (kind, int(self._snapshot.sharing.batch[row]), consent.max_slowdown)
         if key not in self._may_meet:
             members = np.zeros(len(self._kind), dtype=np.bool_)
-            for option in self._of(row, kind):
-                members[self._slowdowns(option, consent.max_slowdown).members] = True
+            members[self._slowdowns(self._of(row, kind), consent.max_slowdown).members] = True
             self._may_meet[key] = np.logical_and.reduceat(members, self._start)
         return self._may_meet[key]
 
@@ -142,43 +164,41 @@ class PartnerScreen:
             return none, none, none
         work_s, terms = float(self._snapshot.jobs.remaining_s[row]), self._interference_view.guest_terms(row)
         together = np.full(len(self._kind), np.inf)
-        for option in self._of(row, kind):
-            members, new_xi, running_xi, *_ = self._slowdowns(option, consent.max_slowdown)
-            pairs = np.array(work_s * option.work_ratio), self._work_s[members], new_xi, running_xi
-            if terms is None:
-                mean, _ = mean_pair_completions_s(*pairs)
-            else:
-                mean = mean_guest_completions_s(*pairs, terms)
-            together[members] = np.minimum(together[members], mean)
+        members, work_ratio, new_xi, running_xi, *_ = self._slowdowns(self._of(row, kind), consent.max_slowdown)
+        pairs = work_s * work_ratio, self._work_s[members], new_xi, running_xi
+        mean = mean_pair_completions_s(*pairs)[0] if terms is None else mean_guest_completions_s(*pairs, terms)
+        np.minimum.at(together, members, mean)
         after, apart = self._work_s + work_s / 2, (self._work_s + work_s) / 2
         return tuple(np.maximum.reduceat(mean, self._start) for mean in (together, after, apart))  # type: ignore[return-value]
 
-    def partners(self, row: int) -> Iterator[tuple[float, PartnerSlowdowns]]:
-        """Of groups of one job, who may meet this one with each of its sub-batches; with the work that it then has over that
-        with its whole batch.
-        """
+    def partners(self, row: int) -> PartnerSlowdowns | None:
+        """Of groups of one job, who may meet this one, with each of its sub-batches; ``None``: it shares with nobody."""
         kind, consent = self._interference_view.kind(row), self._interference_view.consent(row)
         if kind is None or not consent.shares or not self.groups:
-            return
-        for option in self._of(row, kind):
-            yield option.work_ratio, self._slowdowns(option, consent.max_slowdown)
+            return None
+        return self._slowdowns(self._of(row, kind), consent.max_slowdown)
 
-    def _slowdowns(self, option: SubBatchOption, max_slowdown: float) -> PartnerSlowdowns:
-        """Members of groups who, and whose memory, bear a job with this sub-batch, and whom it bears."""
-        bearable: BoolColumn = np.isfinite(option.new_xi) & (option.new_worst * option.work_ratio <= max_slowdown)
-        members = np.flatnonzero(bearable[self._kind] & (option.memory_mib <= self._free_mib))
+    def _slowdowns(self, options: SubBatchOptions, max_slowdown: float) -> PartnerSlowdowns:
+        """Members of groups who, and whose memory, bear a job with each sub-batch, and whom it bears."""
+        bearable: BoolColumn = np.isfinite(options.new_xi) & (
+            options.new_worst * options.work_ratio[:, None] <= max_slowdown
+        )
+        fits = options.memory_mib[:, None] <= self._free_mib
+        option, members = np.nonzero(bearable[:, self._kind] & fits)
         kind, pace = self._kind[members], self._pace[members]
-        running_xi, worst = (np.maximum(xi[kind], pace) / pace for xi in (option.running_xi, option.running_worst))
-        bear = worst <= self._bound[members]
+        bear = np.maximum(options.running_worst[option, kind], pace) / pace <= self._bound[members]
+        option, members, kind, pace = option[bear], members[bear], kind[bear], pace[bear]
+        pair_xi = options.running_xi[option, kind]
         return PartnerSlowdowns(
-            members[bear],
-            option.new_xi[kind[bear]],
-            running_xi[bear],
-            option.running_xi[kind[bear]],
-            option.assumed[kind[bear]] > 0,
+            members,
+            options.work_ratio[option],
+            options.new_xi[option, kind],
+            np.maximum(pair_xi, pace) / pace,
+            pair_xi,
+            options.assumed[option, kind] > 0,
         )
 
-    def _of(self, row: int, kind: JobKind) -> list[SubBatchOption]:
+    def _of(self, row: int, kind: JobKind) -> SubBatchOptions:
         new = self._interference_view.new_job(row)
         key = (kind, new.batch)
         if key not in self._options:
@@ -191,7 +211,7 @@ class PartnerScreen:
                 memory_mib, mine = new.footprint.mib(trial), self._interference_view.kind(row, size) or kind
                 slowdowns = self._kinds.slowdowns(mine, kind, memory_mib <= free_mib)
                 options.append(SubBatchOption(ratio, memory_mib, *slowdowns.T))
-            self._options[key] = _without_dominated(options)
+            self._options[key] = SubBatchOptions.of(_without_dominated(options))
         return self._options[key]
 
     def _most_free_mib(self) -> FloatColumn:

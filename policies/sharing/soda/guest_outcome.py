@@ -46,7 +46,7 @@ class GuestOutcome(NamedTuple):
 
 
 def expect_outcomes(
-    guest: WaitingGuest, host_left_s: FloatColumn, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: float
+    guest: WaitingGuest, host_left_s: FloatColumn, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: FloatColumn
 ) -> list[GuestOutcome]:
     """A job joins one host now, instead of waiting: what follows if it stays until one of the two has ended, and, where it
     can be preempted, if it moves to GPUs of its own when it would have had some without its host.
@@ -56,13 +56,14 @@ def expect_outcomes(
         host_left_s: of each host, equally likely values of what is left; shape (hosts, values).
         guest_xi: the job's slowdown beside each host; shape (hosts,).
         host_xi: that of the hosts.
-        work_ratio: the job's work with the sub-batch that it would have, over that with its whole batch.
+        work_ratio: the job's work with the sub-batch that it would have beside each host, over that with its whole batch.
 
     Complexity: O(hosts x values squared).
     """
     terms, work_s, left_s = guest.terms, guest.work_s[None, :, None], host_left_s[:, None, :]
+    ratio = work_ratio[:, None, None]
     xi, its = np.maximum(guest_xi, 1.0)[:, None, None], np.maximum(host_xi, 1.0)[:, None, None]
-    needs_s = work_s * work_ratio
+    needs_s = work_s * ratio
     new_end_s, host_end_s = guest_completions_s(needs_s, left_s, xi, its, terms)
     # Who waits for the end of this very host comes off it no sooner.
     moves = guest.wait_s < np.minimum(new_end_s, left_s)
@@ -74,7 +75,7 @@ def expect_outcomes(
     out_of_turn_s = np.minimum(early_s, np.maximum(new_end_s - host_end_s, 0.0))
     if terms.revokes or guest.gives_way:
         new_end_s, out_of_turn_s = new_end_s + early_s, np.zeros_like(early_s)
-    guest_work_s = np.where(outlives, np.minimum(done_s, needs_s), needs_s) / work_ratio
+    guest_work_s = np.where(outlives, np.minimum(done_s, needs_s), needs_s) / ratio
     if terms.revokes and guest.unsaved_s:
         lost_s = np.where(outlives, guest.unsaved_s, 0.0)
         new_end_s, guest_work_s = new_end_s + lost_s, guest_work_s - lost_s
@@ -82,7 +83,7 @@ def expect_outcomes(
     if not (guest.gives_way and moves.any()):
         return [_mean(stays)]
     together_s = max(guest.wait_s - terms.start_s, 0.0)
-    before_s = together_s / xi / work_ratio - guest.move_s
+    before_s = together_s / xi / ratio - guest.move_s
     moved = (before_s, together_s * (1.0 - 1.0 / its), before_s, np.zeros(1))
     return [_mean(stays), _mean([np.where(moves, one, other) for one, other in zip(moved, stays, strict=True)])]
 

@@ -71,11 +71,14 @@ class _Candidate(NamedTuple):
         """Without any host yet."""
         return cls(row, gpus, *(PlaceWorth(np.full(groups, -np.inf), np.zeros(groups)) for _ in range(2)))
 
-    def take_better(self, members: IntColumn, worth: PlaceWorth, second: PlaceWorth) -> None:
-        """These groups may be its hosts; where it knows better ones of the same, those stay."""
-        better = worth.total_s > self.worth.total_s[members]
+    def take_best(self, members: IntColumn, worth: PlaceWorth, second: PlaceWorth) -> None:
+        """These groups may be its hosts; of several rows of one group the best counts, the first of equal ones."""
+        order = np.lexsort((-worth.total_s, members))
+        order = order[worth.total_s[order] > -np.inf]
+        of_groups, first = np.unique(members[order], return_index=True)
+        best = order[first]
         for mine, new in ((self.worth, worth), (self.second, second)):
-            mine.gain_s[members[better]], mine.cost_s[members[better]] = new.gain_s[better], new.cost_s[better]
+            mine.gain_s[of_groups], mine.cost_s[of_groups] = new.gain_s[best], new.cost_s[best]
 
     def density(self, used: IntColumn) -> FloatColumn:
         """What all gain a second by each of its GPUs, with so many of each group; minus infinity where nothing is left or
@@ -147,19 +150,21 @@ class GuestPlaces:
     def _weigh(self, row: int, queued: GuestInQueue) -> _Candidate:
         """What a job gains by each host, with the best of its sub-batches."""
         found = _Candidate.of(row, int(self._snapshot.jobs.gpus[row]), len(self._screen))
-        for work_ratio, partners in self._screen.partners(row):
-            members, xi = partners.members, (partners.new_xi, partners.pair_xi)
-            hosts = Hosts(*(column[members] for column in self._hosts))
-            worth = weigh_places(queued, hosts, *xi, work_ratio)
-            second = gain_a_second(queued, hosts, *xi, work_ratio)
-            may_try = bool(self._snapshot.sharing.triable[row]) and queued.guest.gives_way
-            tried = np.flatnonzero(may_try & partners.assumed & self._triable[members])
-            if len(tried):
-                few, turns_xi = Hosts(*(column[tried] for column in hosts)), np.maximum(*xi)[tried]
-                worth.gain_s[tried], worth.cost_s[tried] = weigh_trials(queued, few, turns_xi, work_ratio)
-                trials = gain_a_second_of_trials(queued, few, turns_xi, work_ratio)
-                second.gain_s[tried], second.cost_s[tried] = trials
-            found.take_better(members, worth, second)
+        partners = self._screen.partners(row)
+        if partners is None or not len(partners.members):
+            return found
+        members, work_ratio, xi = partners.members, partners.work_ratio, (partners.new_xi, partners.pair_xi)
+        hosts = Hosts(*(column[members] for column in self._hosts))
+        worth = weigh_places(queued, hosts, *xi, work_ratio)
+        second = gain_a_second(queued, hosts, *xi, work_ratio)
+        may_try = bool(self._snapshot.sharing.triable[row]) and queued.guest.gives_way
+        tried = np.flatnonzero(may_try & partners.assumed & self._triable[members])
+        if len(tried):
+            few, turns_xi = Hosts(*(column[tried] for column in hosts)), np.maximum(*xi)[tried]
+            worth.gain_s[tried], worth.cost_s[tried] = weigh_trials(queued, few, turns_xi, work_ratio[tried])
+            trials = gain_a_second_of_trials(queued, few, turns_xi, work_ratio[tried])
+            second.gain_s[tried], second.cost_s[tried] = trials
+        found.take_best(members, worth, second)
         return found
 
     def _join_best_first(self, candidates: Sequence[_Candidate]) -> int:

@@ -88,7 +88,7 @@ class PairReview:
         wait_s = queue.wait_if_left_s(guest, float(left_s[first].mean()))
         queued = GuestInQueue(self._seated(guest, wait_s, together_s * pace), behind, ahead)
         ratio = self._view.accumulation_slowdown(guest)
-        worth = weigh_places(queued, host, np.array([xi]), np.array([its]), ratio)
+        worth = weigh_places(queued, host, np.array([xi]), np.array([its]), np.array([ratio]))
         gain_s = -float(worth.total_s[0]) - leaving_cost_s(queued)
         if not _ROUNDING * max(wait_s, 1.0) < gain_s < math.inf:
             return None

@@ -53,7 +53,7 @@ class PlaceWorth(NamedTuple):
 
 
 def weigh_places(
-    queued: GuestInQueue, hosts: Hosts, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: float
+    queued: GuestInQueue, hosts: Hosts, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: FloatColumn
 ) -> PlaceWorth:
     """A job beside each of these hosts, with slowdowns that are known; for as long as is better, as
     :func:`.expect_outcomes` tells.
@@ -70,7 +70,7 @@ def weigh_places(
 
 
 def gain_a_second(
-    queued: GuestInQueue, hosts: Hosts, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: float
+    queued: GuestInQueue, hosts: Hosts, guest_xi: FloatColumn, host_xi: FloatColumn, work_ratio: FloatColumn
 ) -> PlaceWorth:
     """What all together gain and lose by each second that a job is beside each of these hosts.
 
@@ -85,7 +85,9 @@ def leaving_cost_s(queued: GuestInQueue) -> float:
     return queued.guest.move_s * (1.0 + queued.behind)
 
 
-def gain_a_second_of_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: float) -> PlaceWorth:
+def gain_a_second_of_trials(
+    queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: FloatColumn
+) -> PlaceWorth:
     """The same where nobody knows how much the two slow each other, once it is known and none are beside each other who had
     better not be.
     """
@@ -97,7 +99,7 @@ def gain_a_second_of_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatC
     return PlaceWorth(gain, np.zeros(len(gain)))
 
 
-def weigh_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: float) -> PlaceWorth:
+def weigh_trials(queued: GuestInQueue, hosts: Hosts, turns_xi: FloatColumn, work_ratio: FloatColumn) -> PlaceWorth:
     """The same where nobody knows how much the two slow each other, and the job can be preempted.
 
     Args:

@@ -38,7 +38,7 @@ def test_the_outcome_is_the_mean_over_all_that_may_be(
     terms = GuestTerms(1.5, 2.0, every_s, revokes)
     found = expect_outcomes(
         WaitingGuest(np.array(guest_s), terms, wait_s, move_s),
-        np.array([host_s]), np.array([guest_xi]), np.array([host_xi]), 1.0,
+        np.array([host_s]), np.array([guest_xi]), np.array([host_xi]), np.ones(1),
     )  # fmt: skip
     sooner, later, out_of_turn, moving = [], [], [], []
     for mine_s in guest_s:
@@ -70,7 +70,7 @@ def test_the_outcome_is_the_mean_over_all_that_may_be(
 def test_who_moves_has_done_by_its_turn_what_it_did_beside_its_host() -> None:
     """900 s of work, and a GPU of its own in 300 s: until then it does 200 s of it, and its host 240 s instead of 300."""
     guest = WaitingGuest(np.array([900.0]), GuestTerms(revokes=False), 300.0, move_s=20.0)
-    _, moves = expect_outcomes(guest, np.array([[5000.0]]), np.array([1.5]), np.array([1.25]), 1.0)
+    _, moves = expect_outcomes(guest, np.array([[5000.0]]), np.array([1.5]), np.array([1.25]), np.ones(1))
     assert moves.sooner_s[0] == moves.guest_work_s[0] == pytest.approx(200.0 - 20.0)
     assert moves.later_s[0] == pytest.approx(60.0)
     assert moves.out_of_turn_s[0] == 0.0
@@ -133,7 +133,7 @@ def test_one_value_says_of_points_what_as_many_equal_ones_say() -> None:
     slowdown, terms = np.array([1.2]), GuestTerms(1.5, 2.0, 100.0, revokes=True)
     one, many = (
         expect_outcomes(
-            WaitingGuest(np.repeat(left_s[1], times), terms, 90.0, 60.0), left_s[:1], slowdown, slowdown, 1.0
+            WaitingGuest(np.repeat(left_s[1], times), terms, 90.0, 60.0), left_s[:1], slowdown, slowdown, np.ones(1)
         )[0]
         for times in (1, VALUES)
     )

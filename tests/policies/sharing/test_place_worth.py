@@ -41,7 +41,7 @@ def test_the_policy_is_asked_wherever_a_place_is_worth_something(
 ) -> None:  # fmt: skip
     waiting, gpus = behind + ahead + 1, 4
     mine = queued(work_s, wait_s, move_s, behind / gpus, revokes=True)
-    worth = weigh_places(mine, host(left_s, 1.0 + waiting / gpus), np.array([xi]), np.array([its]), 1.0)
+    worth = weigh_places(mine, host(left_s, 1.0 + waiting / gpus), np.array([xi]), np.array([its]), np.ones(1))
     assume(worth.total_s[0] > 0)
     guest = PossibleGuest(work_s, 1, wait_s * too_long, behind, mine.guest.terms, np.isfinite(move_s))
     assert may_gain(guest, PossibleHost(left_s, 1, xi, its), gpus, waiting, move_s if move_s < np.inf else 60.0)
@@ -52,8 +52,10 @@ def test_a_trial_is_worth_no_less_than_to_stay_whatever_is_seen_and_costs_a_minu
     work_s: float, left_s: float, wait_s: float, move_s: float, behind: int
 ) -> None:
     mine, its, turns = queued(work_s, wait_s, move_s, behind / 4), host(left_s, 1.0 + behind / 4), np.array([2.0])
-    trial = weigh_trials(mine, its, turns, 1.0)
-    seen = [weigh_places(mine, its, xi, xi, 1.0).total_s[0] for xi in np.array([[1.125], [1.375], [1.625], [1.875]])]
+    trial = weigh_trials(mine, its, turns, np.ones(1))
+    seen = [
+        weigh_places(mine, its, xi, xi, np.ones(1)).total_s[0] for xi in np.array([[1.125], [1.375], [1.625], [1.875]])
+    ]
     assert trial.total_s[0] >= np.mean(seen) - 1e-6 * max(np.abs(seen))
     assert trial.gain_s[0] == pytest.approx(np.maximum(seen, 0.0).mean())
     assert 0.0 <= trial.cost_s[0] <= (MEASURED_AFTER_S + move_s) * (1.0 + behind / 4) * (1 + 1e-9)
