@@ -18,6 +18,7 @@ from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.policy import Policy, PreemptsByRank
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
+from slurm_soda.policies.waiting.overdue import find_next_overdue_s
 
 _TURNS = 6
 """After so many decisions in vain no job may start that ranks behind a waiting one of a better band, unless it makes way."""
@@ -31,6 +32,7 @@ def decide_in_bands(policy: Policy, snapshot: ClusterSnapshot, decide: Callable[
     jobs = snapshot.jobs
     if not len(jobs.band) or not np.ptp(jobs.band):
         return decide(snapshot)
+    next_overdue_s = find_next_overdue_s(snapshot)
     snapshot = _with_overdue_first(snapshot)
     preempts = isinstance(policy, PreemptsByRank) and policy.preempts_by_rank
     kept_out = _KeptOut(snapshot)
@@ -43,6 +45,8 @@ def decide_in_bands(policy: Policy, snapshot: ClusterSnapshot, decide: Callable[
             kept_out.barred |= _all_behind(snapshot, plan, preempts=preempts)
     if preempts and isinstance(plan, SharingPlan):
         plan = _as_without_worse(plan, kept_out, decide)
+    if next_overdue_s < plan.next_event_s:
+        plan = replace(plan, next_event_s=next_overdue_s)
     return kept_out.with_reasons(plan)
 
 
@@ -135,7 +139,7 @@ class _KeptOut:
 
 
 def _with_overdue_first(snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """Overdue jobs as a better band of their own inside each band.
+    """Inside each band first who started overdue, until its sure run is over, then who waits and is overdue.
 
     Those of the best band that waits are left to whoever serves overdue jobs first; of others only that is known.
     """
@@ -145,7 +149,7 @@ def _with_overdue_first(snapshot: ClusterSnapshot) -> ClusterSnapshot:
     waits = jobs.state == JobState.PENDING
     best = int(jobs.band[waits].min()) if waits.any() else 0
     later = jobs.overdue & (jobs.band > best)
-    band = 2 * jobs.band + ~(later & waits)
+    band = 3 * jobs.band + np.where(later, waits, 2)
     return replace(snapshot, jobs=jobs.with_columns(band=band, overdue=jobs.overdue & ~later))
 
 

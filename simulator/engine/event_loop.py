@@ -127,6 +127,8 @@ class EventLoop:
         """The first round from a time on; that time itself where it misses a round by rounding."""
         if not self._round_s or wanted_s == INFINITY:
             return wanted_s
+        if round(wanted_s / self._round_s) * self._round_s == wanted_s:
+            return wanted_s  # its quotient may be a bit more than a whole number
         return max(math.ceil(wanted_s / self._round_s) * self._round_s, wanted_s)
 
     def _end(self, event: tuple[float, int, int], decider: Decider, progress: JobProgressCallback | None) -> bool:

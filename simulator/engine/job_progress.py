@@ -68,8 +68,8 @@ class JobProgress:
         if self._in_vain > _MOST_FRUITLESS_PREEMPTIONS + _MOST_FRUITLESS_PER_JOB * len(self.left_s):
             raise SimulatorError(
                 f"at {now_s:.0f} s jobs have been preempted {self._in_vain} times on end before they made any progress: "
-                "a start costs more time than the policy leaves a job; give it a longer min_run_s or quantum_s, or a lower "
-                "restart cost"
+                "a start costs more time than the policy leaves a job, or what it does is not saved; bound that with "
+                "--max-preemptions, or give the policy a longer min_run_s or quantum_s if it has one, or take lower costs"
             )
         return lost_s
 

@@ -58,6 +58,8 @@ class PolicyWithPredictions:
         self._traits = traits_of_workload(workload)
         self._run_s, self._limit_s = workload.run_s, workload.time_limit_s
         self._kind = np.full(len(workload), -1, dtype=np.int64)
+        self._most_s = np.zeros(len(workload))
+        """The most that each job had worked before it lost some of it."""
         self._present: IntColumn = np.zeros(0, dtype=np.int64)
         self._delays = delays
         self._ended: deque[tuple[float, int]] = deque()
@@ -76,8 +78,10 @@ class PolicyWithPredictions:
         left_s = snapshot.jobs.remaining_s
         whole_s = self._run_s[rows]
         attained_s = np.maximum(np.subtract(whole_s, left_s, out=np.zeros(len(rows)), where=np.isfinite(whole_s)), 0.0)
-        told_s = self._remaining_s(rows, attained_s)
-        run_times = self._forecast.expected(self._kind[rows], attained_s)
+        # A job that lost work needed it nevertheless: it runs for longer than that, and does it again.
+        self._most_s[rows] = most_s = np.maximum(self._most_s[rows], attained_s)
+        told_s = self._remaining_s(rows, most_s) + (most_s - attained_s)
+        run_times = self._forecast.expected(self._kind[rows], most_s)
         if (tells := attained_s >= self._delays.progress_s).any():
             told_s = np.where(tells, left_s, told_s)
             run_times = replace(run_times, kind=np.where(tells, -1, run_times.kind))

@@ -155,3 +155,15 @@ def test_without_any_past_the_jobs_that_end_first_do_not_make_soda_slower_than_l
     jobs = one_gpu_jobs(list(zip(rng.exponential(run_s.mean() / 1.25 / 4, 80), run_s, strict=True)))
     soda, attained = (avg_jct_s(simulate(jobs, "1x4", policy, "predicted")) for policy in ("soda", "tiresias-las"))
     assert soda < 1.05 * attained
+
+
+@pytest.mark.parametrize("saves_every_s", [0.0, 10_000.0])
+def test_who_loses_its_work_is_not_taken_for_one_that_has_just_begun(saves_every_s: float) -> None:
+    """``soda`` stops a job each time that its rank has grown by ``resolution``; else it would do so every few minutes."""
+    run_s = 5000.0
+    rows = [{"submit_s": 0.0, "run_s": run_s, "gpus": 1, "user": user} for user in "ab"]
+    rows += [{"submit_s": 1.0, "run_s": run_s, "gpus": 2, "user": "c"}] * 3
+    rows = [{**row, "saves_every_s": saves_every_s} for row in rows]
+    outcome = simulate(Workload.build("w", rows), "1x2", "soda", "predicted")
+    assert np.isfinite(outcome.end_s).all()
+    assert outcome.preemptions.max() <= math.log(run_s / 60.0, 1.75) + 1

@@ -100,6 +100,13 @@ def test_rounds_are_kept_by_preemption_too() -> None:
     assert history(outcome) == [(0, 0, 5), (0, 10, 15), (1, 5, 7)]
 
 
+def test_what_happens_at_a_round_is_decided_on_then() -> None:
+    """Also where the quotient of two such numbers is a bit more than whole."""
+    at_s = next(n * 0.2 for n in range(1, 100) if n * 0.2 / 0.2 > n)
+    workload = Workload.build("two", [job(0, at_s), job(0, 1)])
+    assert starts(simulate(workload, ONE, policy("fifo"), costs=Costs(round_s=0.2))) == [0.0, at_s]
+
+
 @pytest.mark.parametrize("round_s", [0.1, 0.7, 1.3])
 def test_a_round_is_missed_by_no_more_than_rounding(round_s: float) -> None:
     """A threshold that lies one unit of the last place behind a round, which a division does not see."""

@@ -11,9 +11,12 @@ import pytest
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
+from slurm_soda.policies.waiting.overdue import find_sure_run_s
 from slurm_soda.simulator.cluster import NodeFailure, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.engine.run import simulate
+from slurm_soda.simulator.runs.scenario import Scenario
+from slurm_soda.simulator.site.description import Qos, SiteDescription
 from slurm_soda.simulator.workload import Workload
 
 
@@ -65,3 +68,25 @@ def test_who_would_delay_an_overdue_job_is_no_reason_to_ask_again_at_once() -> N
     rows = [job(0.0, 60.0, 1), job(1.0, 10.0, 4), job(10.0, 100.0, 1)]
     outcome = simulate(Workload.build("w", rows), parse_cluster("1x4"), AsksAgain(), passing_limit_s=5.0)
     assert outcome.first_start_s.tolist() == [0.0, 60.0, 70.0]
+
+
+@pytest.mark.parametrize("policy", ["srsf", "tiresias-las", "soda"])
+def test_a_sure_run_is_kept_among_equals_while_a_better_band_waits(policy: str) -> None:
+    """Nobody of the better band wants these GPUs, and the others would have each other's places at once, for ever."""
+    first = {"gpu_type": "a", "qos": "high"}
+    rows = [job(0.0, 9000.0, 1, **first), job(0.0, 9000.0, 1, **first)]
+    rows += [job(0.0, run_s, 1, gpu_type="b", preemptible=True) for run_s in (3000.0, 2900.0, 2800.0)]
+    rows += [job(150.0, 50.0, 1, gpu_type="b")]  # preempts somebody under any of these policies
+    scenario = Scenario(
+        Workload.build("w", rows),
+        parse_cluster("1x1:a+1x1:b"),
+        passing_limit_s=100.0,
+        site=SiteDescription(bands="qos", qos={"high": Qos(priority=100)}),
+    )
+    outcome = scenario.run(scenario.policy(policy, {}))
+    assert np.isfinite(outcome.end_s).all()
+    parts, since_s = outcome.segments, outcome.workload.submit_s.tolist()
+    for row, start_s, end_s in zip(parts.job.tolist(), parts.start_s.tolist(), parts.end_s.tolist(), strict=True):
+        if start_s - since_s[row] >= 100.0:
+            assert end_s - start_s >= find_sure_run_s(100.0) or end_s == outcome.end_s[row]
+        since_s[row] = end_s
