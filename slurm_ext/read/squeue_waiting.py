@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner, CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.asking import failure
 from slurm_soda.slurm_ext.read.exclusive_nodes import EXCLUSIVE_FIELDS, parse_exclusive
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import count_or_zero, parse_integer, scaled_count, text_or_empty
@@ -76,9 +77,7 @@ def _ask(
     env = {**SLURM_ENVIRONMENT, **framing.env, **form}
     said = runner(with_end_mark(argv), stdin=b"", timeout_s=timeout_s, env=env)
     if said.status != 0:
-        raise SlurmCommandError(
-            tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), "check scontrol ping"
-        )
+        raise failure(tuple(argv), said)
     return said
 
 
