@@ -1,0 +1,89 @@
+"""Which knowledge ``soda`` lacks, and what that costs: ``python -m benchmarks.regret --help``.
+
+The cells of the evaluation in which some or all jobs can checkpoint, by Slurm's mechanism. Run times are predicted from the
+run's own jobs as they end, or known; slowdowns of pairs are predicted from other pairs and learned as they are seen, or
+known. Regret is the average JCT over that where both are known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import click
+
+from benchmarks.evaluate.cells import PREDICTED, TRUTH, Cell, balanced_cells
+from benchmarks.evaluate.runs import RunSpec
+from slurm_soda.simulator.generators.registry import find_generator
+from slurm_soda.simulator.report.run_results import FailedRun
+from slurm_soda.simulator.runs.batch import SimulationBatch, end_with_parent
+from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
+
+KNOWN = ("nothing", "pairs", "run times", "both")
+PAIRS = "gavel/throughputs.json"
+
+
+def make_scenario(cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str) -> Scenario:
+    """The evaluation's workload of this cell; ``known``: one of :data:`KNOWN`."""
+    told = TRUTH if known in {"pairs", "both"} else PREDICTED
+    found = RunSpec(replace(cell, knowledge=told), seed, policy, jobs, pairs, 1.5).scenario()
+    learns = known in {"nothing", "pairs"}
+    return replace(found, workload=with_estimates(found.workload, PREDICTED if learns else "exact"), predicted=learns)
+
+
+def average_jct_s(cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str) -> float:
+    """Of one run.
+
+    Raises:
+        click.ClickException: it failed.
+    """
+    scenario = make_scenario(cell, seed, policy, jobs, pairs, known=known)
+    found = SimulationBatch((scenario,), (PolicyChoice(policy),)).attempt(0)
+    if isinstance(found, FailedRun):
+        raise click.ClickException(f"{policy}, {cell.name}, seed {seed}: {found.reason}")
+    return found.summary.avg_jct_s
+
+
+def regrets(jct_s: Mapping[tuple[Cell, int, str], float]) -> dict[str, list[list[float]]]:
+    """By family, and of all, for each but the last of :data:`KNOWN`: the ratios to the last."""
+    found: dict[str, list[list[float]]] = defaultdict(lambda: [[] for _ in KNOWN[:-1]])
+    for (cell, seed, known), value in jct_s.items():
+        if known != KNOWN[-1]:
+            ratio = value / jct_s[cell, seed, KNOWN[-1]]
+            for group in (cell.family, "all"):
+                found[group][KNOWN.index(known)].append(ratio)
+    return dict(found)
+
+
+@click.command(help=__doc__)
+@click.option("--data", default=Path("../shared/data"), show_default=True, type=click.Path(path_type=Path),
+              help=f"Folder with {PAIRS}; without it any two jobs take 1.5 times as long.")  # fmt: skip
+@click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="From 1 to this one.")
+@click.option("--part", default=0.5, show_default=True, type=click.FloatRange(0.01, 1.0), help="Of each family's jobs.")
+@click.option("--policy", default="soda", show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
+def main(data: Path, seeds: int, part: float, policy: str, workers: int | None) -> None:
+    """Regret by what is known."""
+    pairs = data / PAIRS if (data / PAIRS).exists() else None
+    cells = [cell for cell in balanced_cells() if cell.can_checkpoint]
+    jobs = {cell.family: math.ceil(part * find_generator(cell.family).jobs) for cell in cells}
+    asked = [(cell, seed, known) for seed in range(1, seeds + 1) for cell in cells for known in KNOWN]
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
+        waiting = [
+            pool.submit(average_jct_s, cell, seed, policy, jobs[cell.family], pairs, known=known)
+            for cell, seed, known in asked
+        ]
+        jct_s = {one: run.result() for one, run in zip(asked, waiting, strict=True)}
+    print("| workloads | runs | nothing known | pairs known | run times known |\n|---|--:|--:|--:|--:|")
+    for group, columns in regrets(jct_s).items():
+        means = (math.exp(sum(map(math.log, column)) / len(column)) for column in columns)
+        print(f"| {group} | {len(columns[0])} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Which knowledge a policy lacks, on small workloads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+# The benchmarks are no part of the package, so they are found by their place.
+from benchmarks.evaluate.cells import balanced_cells
+from benchmarks.regret import KNOWN, average_jct_s, make_scenario, regrets
+
+CELL = next(cell for cell in balanced_cells() if cell.family == "lab" and cell.can_checkpoint == 1)
+
+
+def test_what_is_known_is_told_and_nothing_else_differs() -> None:
+    found = {known: make_scenario(CELL, 1, "soda", 20, None, known=known) for known in KNOWN}
+    assert {known: one.predicted for known, one in found.items()} == {
+        "nothing": True, "pairs": True, "run times": False, "both": False,
+    }  # fmt: skip
+    told = {known: one.sharing.knowledge for known, one in found.items() if one.sharing}
+    assert told == {"nothing": "prior", "pairs": "truth", "run times": "prior", "both": "truth"}
+    for one in found.values():
+        np.testing.assert_array_equal(one.workload.run_s, found["both"].workload.run_s)
+
+
+def test_regret_is_over_the_run_that_knows_both() -> None:
+    jct_s = {(CELL, 1, known): average_jct_s(CELL, 1, "soda", 20, None, known=known) for known in KNOWN}
+    found = regrets(jct_s)
+    assert set(found) == {"lab", "all"}
+    assert found["all"] == found["lab"]
+    for known, (ratio,) in zip(KNOWN, found["all"], strict=False):
+        assert ratio == pytest.approx(jct_s[CELL, 1, known] / jct_s[CELL, 1, "both"])
