@@ -22,7 +22,9 @@ from slurm_soda.simulator.generators.families.family import JobClass, WorkloadFa
 from slurm_soda.simulator.generators.families.sites import GAVEL_KINDS, LogUniformMixture
 from slurm_soda.simulator.report.run_results import FailedRun
 from slurm_soda.simulator.runs.batch import SimulationBatch
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
+from slurm_soda.simulator.runs.estimates import with_estimates
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 
 GPU = "v100"

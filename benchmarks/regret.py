@@ -22,7 +22,9 @@ from benchmarks.evaluate.runs import RunSpec
 from slurm_soda.simulator.generators.registry import find_generator
 from slurm_soda.simulator.report.run_results import FailedRun
 from slurm_soda.simulator.runs.batch import SimulationBatch, end_with_parent
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
+from slurm_soda.simulator.runs.estimates import with_estimates
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
+from slurm_soda.simulator.runs.scenario import Scenario
 
 KNOWN = ("nothing", "pairs", "run times", "both")
 PAIRS = "gavel/throughputs.json"

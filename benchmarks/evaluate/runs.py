@@ -28,7 +28,9 @@ from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.simulator.report.run_results import FailedRun
 from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
 from slurm_soda.simulator.runs.batch import SimulationBatch, end_with_parent
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, with_estimates
+from slurm_soda.simulator.runs.estimates import with_estimates
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import Qos, SiteDescription
 from slurm_soda.simulator.whatif.candidates import RESTART_S

@@ -17,7 +17,8 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.atomic_files import write_atomically
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.report.run_results import FailedRun, SimulatedRun, reduce_outcome
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.wire.errors import SodaError
 
 RunProgressCallback = Callable[[int, int], None]

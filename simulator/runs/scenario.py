@@ -1,8 +1,7 @@
-"""What policies are run on: a workload on a cluster, with costs and speeds; and policies as a person names them."""
+"""What policies are run on: a workload on a cluster, with costs and speeds."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,9 +13,6 @@ import numpy as np
 from slurm_soda.policies.baselines.multifactor import Multifactor
 from slurm_soda.policies.errors import PolicyError
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.pools.kinds import NodeClass, PoolShare
-from slurm_soda.policies.pools.layout.shares import derive_shares
-from slurm_soda.policies.pools.layout.usage_history import PastPoolJob
 from slurm_soda.policies.registry.catalog import find_entry, make_policy
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.policies.session.ranking import StartsOnlyPolicy
@@ -37,6 +33,17 @@ from slurm_soda.simulator.node.node_agents import NodeAgents
 from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.learned_preemption_costs import PolicyWithLearnedCosts, costs_differ
+from slurm_soda.simulator.runs.policy_choice import (
+    CHANGE_PARAMETER,
+    MIN_RUN_PARAMETER,
+    SAMPLES_PARAMETER,
+    SHARES_PARAMETER,
+    STOPS_PER_TIME_SLICE,
+    TIME_SLICE_PARAMETER,
+    TIME_SLICE_S,
+    pool_shares_from,
+    service_gpu_s,
+)
 from slurm_soda.simulator.runs.predicted_run_times import (
     PredictionDelays,
     with_estimated_run_times,
@@ -53,27 +60,6 @@ from slurm_soda.simulator.site.description import SiteDescription
 from slurm_soda.simulator.speed.core_speed import load_core_curves
 from slurm_soda.simulator.speed.speed_model import SpeedModel
 from slurm_soda.simulator.workload import Workload
-
-SAMPLES_PARAMETER = "samples_gpu_s"
-"""The parameter by which policies learn from past jobs."""
-
-SHARES_PARAMETER = "shares"
-"""The parameter by which pools divide nodes as past jobs used them."""
-
-MIN_RUN_PARAMETER = "min_run_s"
-"""The parameter that keeps preemptions of one job apart."""
-
-CHANGE_PARAMETER = "change_s"
-"""The parameter that says what is lost when jobs change places; where nobody says, it is :attr:`Scenario.change_s`."""
-
-TIME_SLICE_PARAMETER, TIME_SLICE_S, STOPS_PER_TIME_SLICE = "quantum_s", 60.0, 10.0
-"""The parameter that says how long a time slice is; where nobody says, it is Gandiva's minute, or ten times what it takes to
-stop a job and start another one: Gandiva's own stops take a second of the minute."""
-
-PREDICTED = "predicted"
-ESTIMATES = ("trace", "exact", "limit", PREDICTED, "none")
-"""What policies are told about run times: what the trace says, the truth, the job's time limit, a prediction from jobs that
-have ended, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,58 +299,3 @@ class Scenario:
             return None
         curves = make_built_in_curves() if rules.curves is None else load_core_curves(rules.curves)
         return NodeAgents(self.workload, self.cluster, curves, rules)
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyChoice:
-    """A policy as a person named it, with what was set of its parameters; it can be sent to another process."""
-
-    name: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    system: str = ""
-    """The system that it is the policy of; empty: it was named itself."""
-    nodes: NodeRules | None = None
-    """What else the system does; None: what the scenario says."""
-    serves: str = PLACED
-    """How it serves where services are simulated."""
-
-    @property
-    def label(self) -> str:
-        """What it is called in tables and files."""
-        return self.system or self.name
-
-
-def pool_shares_from(past: Workload, cluster: SimulatedCluster) -> dict[NodeClass, PoolShare]:
-    """How pools divide a cluster's nodes after these jobs."""
-    kinds = [cluster.gpu_types[code] if code >= 0 else "" for code in cluster.gpu_type.tolist()]
-    classes = Counter(NodeClass(*row) for row in zip(kinds, cluster.gpus.tolist(), cluster.cpus.tolist(), strict=True))
-    columns = (past.gpus, past.nodes, past.cpus, past.run_s, past.gpu_type)
-    history = [
-        PastPoolJob(gpus, nodes, cpus, run_s, gpu_type=past.gpu_types[code] if code >= 0 else "")
-        for gpus, nodes, cpus, run_s, code in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    return {node_class: derived.share for node_class, derived in derive_shares(history, classes).items()}
-
-
-def service_gpu_s(workload: Workload) -> FloatColumn:
-    """GPU service of each job that uses GPUs: GPUs x run time."""
-    service = workload.gpus * workload.run_s
-    return np.asarray(service[service > 0], dtype=np.float64)
-
-
-def with_estimates(workload: Workload, estimates: str) -> Workload:
-    """The workload with other estimates, one of :data:`ESTIMATES`; to predict, its scenario must say so as well.
-
-    Raises:
-        SimulatorError: no such kind of estimates.
-    """
-    if estimates == "trace":
-        return workload
-    if estimates in ("exact", PREDICTED):
-        return workload.with_columns(expected_s=workload.run_s)
-    if estimates == "limit":
-        limit_s = workload.time_limit_s
-        return workload.with_columns(expected_s=np.where(np.isfinite(limit_s), limit_s, np.nan))
-    if estimates == "none":
-        return workload.with_columns(expected_s=np.full(len(workload), np.nan))
-    raise SimulatorError(f"there are no estimates {estimates!r}; choose one of: {', '.join(ESTIMATES)}")

@@ -13,7 +13,8 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn
 from slurm_soda.simulator.engine.deciders.scoped_decider import STOCK_RESERVATIONS, find_left_out
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.time_text import span_text
-from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice
+from slurm_soda.simulator.runs.estimates import PREDICTED
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.whatif.answer import WORTHWHILE_RATIO
 from slurm_soda.simulator.whatif.candidate_runs import Candidate, CandidateRunner
 from slurm_soda.simulator.whatif.candidates import POLICIES_BY_RUN_TIME

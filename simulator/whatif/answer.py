@@ -12,7 +12,7 @@ from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns
 from slurm_soda.simulator.runs.batch import RunProgressCallback
-from slurm_soda.simulator.runs.scenario import PREDICTED
+from slurm_soda.simulator.runs.estimates import PREDICTED
 from slurm_soda.simulator.whatif import candidates
 from slurm_soda.simulator.whatif.candidate_runs import (
     Candidate,

@@ -17,8 +17,10 @@ from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
+from slurm_soda.simulator.runs.estimates import PREDICTED, with_estimates
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice, service_gpu_s
 from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
-from slurm_soda.simulator.runs.scenario import PREDICTED, PolicyChoice, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.services.service_set import PEAK, PLACED, ServingRules
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site.description import SiteDescription

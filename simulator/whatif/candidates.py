@@ -10,7 +10,7 @@ import numpy as np
 
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.sharing.snapshot import SharesWherePossiblePolicy, SharingPolicy
-from slurm_soda.simulator.runs.scenario import PolicyChoice, service_gpu_s
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice, service_gpu_s
 from slurm_soda.simulator.workload import Workload
 
 SLURM_TURN_S = 1.0

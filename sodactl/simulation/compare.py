@@ -21,7 +21,7 @@ from slurm_soda.simulator.report.run_results import (
     times_better,
 )
 from slurm_soda.simulator.runs.batch import SimulationBatch, run_batch
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slurm_soda.simulator.node.node_rules import NodeRules
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.sodactl.simulation.inputs.scenario_input import ScenarioInput
 from slurm_soda.sodactl.simulation.inputs.scenario_options import ScenarioOptions

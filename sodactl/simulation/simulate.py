@@ -14,7 +14,8 @@ from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.summary import summarise
 from slurm_soda.simulator.report.time_text import span_text
 from slurm_soda.simulator.runs.decision_recorder import record_decisions_on
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.runs.start_forecasts import ForecastingPolicy, forecast_starts_of
 from slurm_soda.simulator.runs.systems import system_names
 from slurm_soda.sodactl import output

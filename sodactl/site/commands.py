@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from slurm_soda.daemon.store.store_errors import StoreError
 from slurm_soda.simulator.cluster import SimulatedCluster, parse_cluster
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGains
 from slurm_soda.simulator.site_plan.stages import propose_stages
 from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs

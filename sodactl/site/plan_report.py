@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.report.time_text import span_text
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGain
 from slurm_soda.simulator.site_plan.stages import ProposedStages
 from slurm_soda.simulator.whatif.advice import TRUSTED_RATIO

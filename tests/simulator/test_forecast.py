@@ -14,6 +14,7 @@ from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.predicted_run_times import (
     PolicyWithPredictions,
     PredictionDelays,
@@ -21,7 +22,7 @@ from slurm_soda.simulator.runs.predicted_run_times import (
     traits_of_workload,
     with_predicted_run_times,
 )
-from slurm_soda.simulator.runs.scenario import Scenario, with_estimates
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.workload import Workload
 from slurm_soda.sodactl.main import run
 

@@ -20,8 +20,9 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.generators.registry import find_generator, generate_workload
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs import scenario as scenario_module
+from slurm_soda.simulator.runs.estimates import PREDICTED, with_estimates
 from slurm_soda.simulator.runs.learned_preemption_costs import PolicyWithLearnedCosts, costs_differ
-from slurm_soda.simulator.runs.scenario import PREDICTED, Scenario, with_estimates
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.runs.uneven_costs import UnevenCosts, describe_uneven_costs
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.workload import Workload

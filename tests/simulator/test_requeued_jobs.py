@@ -11,8 +11,9 @@ from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.registry.catalog import make_policy
 from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
 from slurm_soda.simulator.cluster import parse_cluster
+from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.requeued_jobs import RequeuedJobsWait
-from slurm_soda.simulator.runs.scenario import Scenario, with_estimates
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.workload import Workload
 from tests.policies.cases import NOW_S, cluster, waiting
 

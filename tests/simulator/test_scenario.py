@@ -20,7 +20,9 @@ from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.run_results import FailedRun, SimulatedRun
 from slurm_soda.simulator.runs.batch import SimulationBatch, run_batch
-from slurm_soda.simulator.runs.scenario import PolicyChoice, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.estimates import with_estimates
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice, service_gpu_s
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.runs.start_forecasts import forecast_starts_of
 from slurm_soda.simulator.workload import Workload
 

@@ -18,8 +18,9 @@ from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.generators.registry import generate_workload
 from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.predicted_run_times import with_predicted_run_times
-from slurm_soda.simulator.runs.scenario import Scenario, with_estimates
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.workload import Workload
 from tests.policies.cases import cluster, mixed_nodes, running, waiting
 from tests.sampling import examples

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from slurm_soda.policies.errors import PolicyError, did_you_mean
 from slurm_soda.policies.registry.catalog import find_entry, make_policy, policy_names
 from slurm_soda.policies.registry.parameters import Parameter
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.runs.systems import find_system
 
 

@@ -15,7 +15,9 @@ from slurm_soda.simulator.cluster import UNCOUNTED, SimulatedCluster, parse_clus
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
 from slurm_soda.simulator.runs.agreeing_users import TRACE_SEED, AgreeingUsers
-from slurm_soda.simulator.runs.scenario import PREDICTED, Scenario, service_gpu_s, with_estimates
+from slurm_soda.simulator.runs.estimates import PREDICTED, with_estimates
+from slurm_soda.simulator.runs.policy_choice import service_gpu_s
+from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.runs.spread_knowledge import NONE
 from slurm_soda.simulator.runs.uneven_costs import UnevenCosts, describe_uneven_costs
 from slurm_soda.simulator.traces.trace import JobTrace, SkippedEntry

@@ -13,7 +13,7 @@ import click
 from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S
 from slurm_soda.simulator.engine.deciders.choice import ENGINES, PLACEMENTS
 from slurm_soda.simulator.node.node_rules import CORE_ALLOCATIONS, ELIMINATED_CONTENTION, NodeRules
-from slurm_soda.simulator.runs.scenario import ESTIMATES
+from slurm_soda.simulator.runs.estimates import ESTIMATES
 from slurm_soda.simulator.runs.spread_knowledge import NONE, SPREAD_KNOWLEDGE
 from slurm_soda.sodactl.simulation.inputs.agreement_options import OPTIONS as AGREEMENT
 from slurm_soda.sodactl.simulation.inputs.parameter_types import NumberRange, OneOf

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.cluster import SimulatedCluster, parse_cluster
-from slurm_soda.simulator.runs.scenario import PolicyChoice
+from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.site_plan.scope_gain import GroupGain, ScopeGain, ScopeGains
 from slurm_soda.simulator.site_plan.stages import partition_uses, propose_stages
 from slurm_soda.simulator.whatif.candidate_runs import CandidateRunner, WhatIfQuestion
