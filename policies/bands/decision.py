@@ -13,12 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from slurm_soda.policies.bands.delays import Delay, find_delaying
-from slurm_soda.policies.engine.demand import ANY_NODE
+from slurm_soda.policies.engine.demand import ANY_NODE, group_snapshot_requests
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.policy import Policy, PreemptsByRank
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, IntColumn, JobState
 from slurm_soda.policies.waiting.overdue import find_next_overdue_s
+from slurm_soda.policies.waiting.overdue_pass import find_hopeless
 
 _TURNS = 6
 """After so many decisions in vain no job may start that ranks behind a waiting one of a better band, unless it makes way."""
@@ -147,10 +148,20 @@ def _with_overdue_first(snapshot: ClusterSnapshot) -> ClusterSnapshot:
     if not len(jobs.overdue) or not jobs.overdue.any():
         return snapshot
     waits = jobs.state == JobState.PENDING
-    best = int(jobs.band[waits].min()) if waits.any() else 0
+    best = _find_best_that_waits(snapshot)
     later = jobs.overdue & (jobs.band > best)
     band = 3 * jobs.band + np.where(later, waits, 2)
     return replace(snapshot, jobs=jobs.with_columns(band=band, overdue=jobs.overdue & ~later))
+
+
+def _find_best_that_waits(snapshot: ClusterSnapshot) -> int:
+    """The best band of a job that waits for others to end: one that the nodes could not serve, were they empty, does not."""
+    jobs = snapshot.jobs
+    rows = np.flatnonzero(jobs.state == JobState.PENDING)
+    demand = group_snapshot_requests(snapshot)
+    hopeless = find_hopeless(snapshot, demand, np.unique(demand.code[rows]).tolist())
+    rows = rows[~np.isin(demand.code[rows], list(hopeless))]
+    return int(jobs.band[rows].min()) if len(rows) else 0
 
 
 def _all_behind(snapshot: ClusterSnapshot, plan: Plan, *, preempts: bool) -> BoolColumn:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from slurm_soda.policies.engine.allocations import PreemptibleAllocations
-from slurm_soda.policies.engine.demand import RequestShape, group_snapshot_requests
+from slurm_soda.policies.engine.demand import Demand, RequestShape, group_snapshot_requests
 from slurm_soda.policies.engine.free_capacity import FreeCapacity, JobPlacement
-from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.engine.placement_pass import find_too_large
 from slurm_soda.policies.engine.run_time_estimates import UNKNOWN_RUN_S
 from slurm_soda.policies.engine.victims import VictimSearch
@@ -86,7 +86,7 @@ class OverduePass:
         """
         rows, shapes = order_overdue(self._snapshot), self.demand.shapes
         codes = self.demand.code[rows]
-        hopeless = self._find_hopeless(np.unique(codes).tolist())
+        hopeless = find_hopeless(self._snapshot, self.demand, np.unique(codes).tolist())
         kept: Counter[int] = Counter()
         refused: dict[tuple[int, bool, bool], float] = {}
         for row, code in zip(rows.tolist(), codes.tolist(), strict=True):
@@ -104,19 +104,6 @@ class OverduePass:
                 kept[shape.partition] += 1
             else:
                 self.unplaced.setdefault((_nodes_key(shape), may), (row, self.mask(shape)))
-
-    def _find_hopeless(self, codes: list[int]) -> set[int]:
-        """Requests that the nodes could not serve if nobody else were there: such a job keeps nothing from anybody.
-
-        Nodes that are down do not count: nobody can say when they come back, and others may have the rest until then.
-        """
-        nodes = self._snapshot.nodes
-        shapes = [self.demand.shapes[code] for code in codes]
-        found = {code for code, flag in zip(codes, find_too_large(shapes, nodes).tolist(), strict=True) if flag}
-        if not nodes.usable.all():
-            whole = FreeNodes(self.free.classes, nodes.gpus, nodes.cpus, nodes.memory_mib)
-            found |= {code for code, shape in zip(codes, shapes, strict=True) if whole.find(shape) is None}
-        return found
 
     def stay(self, row: int) -> Stay:
         """How long a waiting job would stay if it started now."""
@@ -209,6 +196,19 @@ class OverduePass:
     def members(self, first: int) -> tuple[int, ...]:
         """All who leave with a victim."""
         return self._group[first].rows
+
+
+def find_hopeless(snapshot: ClusterSnapshot, demand: Demand, codes: Sequence[int]) -> set[int]:
+    """Requests that the nodes could not serve if nobody else were there: such a job keeps nothing from anybody.
+
+    Nodes that are down do not count: nobody can say when they come back, and others may have the rest until then.
+    """
+    nodes, shapes = snapshot.nodes, [demand.shapes[code] for code in codes]
+    found = {code for code, flag in zip(codes, find_too_large(shapes, nodes).tolist(), strict=True) if flag}
+    if not nodes.usable.all():
+        whole = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
+        found |= {code for code, shape in zip(codes, shapes, strict=True) if whole.find(shape) is None}
+    return found
 
 
 def _nodes_key(shape: RequestShape) -> _NodesKey:

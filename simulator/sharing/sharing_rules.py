@@ -100,7 +100,7 @@ class SharingRules:
         )
         known = PerfectKnowledge(truth)
         if self.knowledge == "truth":
-            return SharingInputs(truth, kinds, LearnedSlowdowns(known))
+            return SharingInputs(truth, kinds, LearnedSlowdowns(known, exact=True))
         return SharingInputs(
             truth,
             kinds,

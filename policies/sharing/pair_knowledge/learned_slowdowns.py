@@ -42,17 +42,15 @@ class PredictedSlowdowns:
 class LearnedSlowdowns:
     """What is known at one instant: measured pairs go before what was known of them, and nobody forgets who did not fit.
 
-    A value: whoever learns more makes another one of it. Gangs count as one of their workers in what was seen, but what a
-    table says of gangs of just these sizes goes before what was seen of others. Slowdowns by several partners add up where
-    one of them was measured. Answers are kept, as predictors may be slow, and taken over by
+    A value: whoever learns more makes another one of it. Gangs count as one of their workers in what was seen. Slowdowns by
+    several partners add up where one of them was measured. Answers are kept, as predictors may be slow, and taken over by
     later values for which they still hold.
     """
 
-    def __init__(self, before: KindEstimates) -> None:
-        self._before = before
+    def __init__(self, before: KindEstimates, *, exact: bool = False) -> None:
+        """``exact``: what was known before is the truth, of gangs of each size; what is seen of one size says no more."""
+        self._before, self._exact = before, exact
         self._measured: dict[tuple[JobKind, JobKind], Estimate] = {}
-        self._seen: dict[tuple[JobKind, JobKind], tuple[JobKind, JobKind]] = {}
-        """The gangs of which each of these was measured."""
         self._apart: frozenset[frozenset[JobKind]] = frozenset()
         self._xi: dict[JobKind, dict[tuple[JobKind, tuple[JobKind, ...]], Estimate | None]] = {}
         """By one worker of the slowed job."""
@@ -66,9 +64,7 @@ class LearnedSlowdowns:
     def with_pair(self, slowed: JobKind, other: JobKind, xi: float) -> LearnedSlowdowns:
         """Two kinds of jobs ran beside each other; this is by how much one was slower."""
         later, worker = copy(self), self._worker(slowed)
-        pair = worker, self._worker(other)
-        later._measured = {**self._measured, pair: Estimate(xi, 0.0, Source.MEASURED)}
-        later._seen = {**self._seen, pair: (slowed, other)}
+        later._measured = {**self._measured, (worker, self._worker(other)): Estimate(xi, 0.0, Source.MEASURED)}
         later._xi = {one: answers for one, answers in self._xi.items() if one != worker}
         return later
 
@@ -85,8 +81,9 @@ class LearnedSlowdowns:
         return known[key]
 
     def _think(self, slowed: JobKind, others: tuple[JobKind, ...]) -> Estimate | None:
-        measured = [self._find_measured(slowed, other) for other in others]
-        if not any(measured):
+        worker = self._worker(slowed)
+        measured = [self._measured.get((worker, self._worker(other))) for other in others]
+        if self._exact or not any(measured):
             return self._before.xi(slowed, others)
         each = [seen or self._before.xi(slowed, (other,)) for seen, other in zip(measured, others, strict=True)]
         known = [estimate for estimate in each if estimate is not None]
@@ -94,14 +91,6 @@ class LearnedSlowdowns:
             return None
         xi = 1.0 + sum(estimate.value - 1.0 for estimate in known)
         return Estimate(xi, sum(one.error for one in known), max(one.source for one in known))
-
-    def _find_measured(self, slowed: JobKind, other: JobKind) -> Estimate | None:
-        pair = self._worker(slowed), self._worker(other)
-        measured = self._measured.get(pair)
-        if measured is None or self._seen[pair] == (slowed, other):
-            return measured
-        told = self._before.xi(slowed, (other,))
-        return measured if told is None or told.source > Source.IMPORTED else None
 
     def fits(self, together: Sequence[JobKind]) -> bool | None:
         key = tuple(together)

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from slurm_soda.policies.registry.catalog import make_policy, policy_names
-from slurm_soda.policies.sharing.job_kinds import JobKind, TimeSlicingPrior
-from slurm_soda.policies.sharing.pair_knowledge.learned_slowdowns import LearnedSlowdowns, PredictedSlowdowns
+from slurm_soda.policies.sharing.job_kinds import JobKind
 from slurm_soda.policies.sharing.snapshot import SharingPolicy
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
-from slurm_soda.simulator.sharing.true_slowdowns import MeasuredSlowdowns, PerfectKnowledge
-from slurm_soda.simulator.speed.pair_table import load_pairs
 from slurm_soda.simulator.workload import Workload
 
 MODELS = (("A", 16), ("A", 32), ("B", 0), ("Big", 0))
@@ -53,12 +50,12 @@ def test_bounds_hold_at_every_moment(pairs: Path, name: str, seed: int) -> None:
 
 
 def test_what_was_seen_of_gangs_does_not_hide_what_is_known_of_single_gpus(pairs: Path) -> None:
-    """A bound counts on what is known of jobs of just this size; what was seen of others goes before a guess only."""
-    told = PerfectKnowledge(MeasuredSlowdowns(load_pairs(pairs), "v100"))
+    """A bound counts on the truth of jobs of just this size; what was seen of others goes before a guess only."""
+    rows = [{"submit_s": 0.0, "run_s": 1.0, "model": "B"}]
+    rules = SharingRules(pairs=pairs), SharingRules(pairs=pairs, knowledge="prior")
     single, pair = (JobKind("B", 0, "v100", gpus) for gpus in (1, 2))
-    guess = PredictedSlowdowns(TimeSlicingPrior(), told)
     found = [
         [known.xi(slowed, (other,)) for slowed, other in ((pair, pair), (single, pair), (single, single))]
-        for known in (LearnedSlowdowns(before).with_pair(pair, pair, 1.4) for before in (told, guess))
+        for known in (one.together(Workload.build("w", rows)).known.with_pair(pair, pair, 1.5) for one in rules)
     ]
-    assert [[one and one.value for one in row] for row in found] == [[1.4, 2.5, 2.5], [1.4, 1.4, 1.4]]
+    assert [[one and one.value for one in row] for row in found] == [[1.5, 2.5, 2.5], [1.5, 1.5, 1.5]]

@@ -90,3 +90,18 @@ def test_a_sure_run_is_kept_among_equals_while_a_better_band_waits(policy: str) 
         if start_s - since_s[row] >= 100.0:
             assert end_s - start_s >= find_sure_run_s(100.0) or end_s == outcome.end_s[row]
         since_s[row] = end_s
+
+
+@pytest.mark.parametrize("policy", ["srsf", "soda"])
+def test_a_job_of_a_better_band_that_is_too_wide_takes_nobodys_turn(policy: str) -> None:
+    """Short jobs that are overdue themselves would pass the gang for ever, as the policy likes them better."""
+    rows = [job(0.5, 100.0, 8), *(job(max(4.0 * at - 400.0, 0.0), 40.0, 1) for at in range(250))]
+    scenario = Scenario(
+        Workload.build("w", [*rows, job(0.0, 40.0, 16, qos="high")]),
+        parse_cluster("1x8"),
+        passing_limit_s=100.0,
+        site=SiteDescription(bands="qos", qos={"high": Qos(priority=100)}),
+    )
+    outcome = scenario.run(scenario.policy(policy, {}))
+    gang = outcome.workload.label.index("1")
+    assert outcome.first_start_s[gang] <= 560.0, "after those that wait already: 101 of 40 s on 8 GPUs"
