@@ -20,6 +20,7 @@ from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
 from slurm_soda.simulator.runs.batch import RunProgressCallback
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGain, ScopeGains
+from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
 from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
@@ -236,11 +237,9 @@ def _site(
         cluster, concluded = cluster_from(dump)
         notes = (*notes, *concluded)
     else:
-        from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs  # noqa: PLC0415 - what jobs ran on holds them
-
         try:
             cluster = parse_cluster(cluster_text, trace.workload.partitions)
         except SimulatorError as error:
             raise click.UsageError(str(error)) from error
-        trace = drop_oversized_jobs(trace, cluster, lenient=lenient, path=path or DEMO)
+    trace = drop_oversized_jobs(trace, cluster, lenient=lenient, path=path or DEMO)
     return make_observed_site(trace, dump.runs, cluster), notes, trace

@@ -232,3 +232,25 @@ def test_what_a_scope_brings(whatif: WhatIf, capsys: pytest.CaptureFixture[str],
     for wrong in ("accounts=ml", "users=", "users"):
         assert run(["whatif", "--sacct", str(dump), "--in-scope", wrong]) == 2
         assert "KEY is partitions, qos, users" in capsys.readouterr().err
+
+
+def test_a_job_that_the_concluded_cluster_cannot_hold_is_named(
+    whatif: WhatIf, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its nodes cannot be read, so nothing shows where its GPUs are."""
+    dump = head(tmp_path / "dump.txt", 8)
+    title, *rows = dump.read_text().splitlines()
+    at = [
+        title.split("|").index(name)
+        for name in ("JobID", "JobIDRaw", "NodeList", "AllocTRES")
+        if name in title.split("|")
+    ]
+    cells = rows[-1].split("|")
+    for place, value in zip(at[-2:], ("n[1-", "cpu=1,gres/gpu=64,node=1"), strict=True):
+        cells[place] = value
+    dump.write_text("\n".join([title, *rows[:-1], "|".join(cells)]) + "\n")
+    assert run(["whatif", "--sacct", str(dump)]) == 1
+    told = capsys.readouterr().err
+    assert f"dump.txt:8: job '{cells[at[0]]}' is larger than the cluster" in told
+    assert "it needs 64 GPUs, but there are" in told
+    assert whatif("--sacct", dump, "--lenient")["jobs"] == 6

@@ -30,6 +30,8 @@ from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 
 SACCT_FORMAT = "sacct"
 _SHOWN = 200
+_UTF16_MARKS = ("\udcff\udcfe", "\udcfe\udcff")
+"""How a file begins that PowerShell's > wrote, where its bytes that are no UTF-8 were escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class _Reading:
             raise TraceError(str(self.path), 0, f"is empty; make the dump with: {SACCT_COMMAND}")
         if is_compressed(line[:8].encode("utf-8", "surrogateescape")):
             raise TraceError(str(self.path), 0, COMPRESSED)
+        if line.startswith(_UTF16_MARKS):
+            raise TraceError(str(self.path), 0, "is in UTF-16; save it as UTF-8, with: iconv -f UTF-16 -t UTF-8")
         try:
             header = SacctHeader(line.removeprefix("\ufeff").rstrip("\r\n"))
             reader = SacctRowReader(header)
