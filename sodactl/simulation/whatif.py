@@ -33,7 +33,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
-from slurm_soda.sodactl.simulation.inputs.scope_option import build_scope
+from slurm_soda.sodactl.simulation.inputs.scope_option import build_scope, check_scope
 from slurm_soda.sodactl.simulation.inputs.service_options import add_services_option, build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
@@ -146,6 +146,8 @@ def whatif(
     observed, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
     total = len(observed.workload)
     observed = latest_jobs(observed, jobs)
+    if scope is not None:
+        check_scope(scope, observed.workload)
     observed = replace(observed, workload=agreeing.drawn(observed.workload, seed))
     rules = build_sharing_rules(sharing, observed.cluster, SLURM)
     if rules is None and math.isfinite(sharing.checkpoint_every_s):
