@@ -43,8 +43,8 @@ def cluster_from(dump: SacctDump) -> tuple[SimulatedCluster, tuple[str, ...]]:
     seen = _watched(dump.runs)
     if not seen:
         raise SimulatorError(
-            f"{dump.trace.workload.name} does not say on which nodes jobs ran; add NodeList to sacct's format,"
-            " or describe the cluster with --cluster"
+            f"{dump.trace.workload.name} does not say in a form that can be read on which nodes jobs ran; add NodeList to"
+            " sacct's format, or describe the cluster with --cluster"
         )
     names = sorted(seen, key=_natural)
     workload = dump.trace.workload

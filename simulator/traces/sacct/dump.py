@@ -285,6 +285,12 @@ def _notes(used: Sequence[SacctJob], tagged: bool, reader: SacctRowReader) -> It
     cut = sum(job.rows[0].restarts > 0 for job in used)
     if cut:
         yield f"{cut} jobs had been requeued before their first record here; run sacct with --duplicates to count these runs"
+    lists = Counter(row.node_list for job in used for part in job.parts for row in part.runs)
+    if damaged := [text for text in lists if text not in ("", "None assigned") and not _node_names(text)]:
+        yield (
+            f"{sum(lists[text] for text in damaged)} runs have a NodeList that cannot be read, such as {damaged[0][:40]!r}:"
+            " they show no node"
+        )
     if halves := sum(len({bool(part.runs[-1].gpus) for part in job.parts}) > 1 for job in used):
         yield f"{halves} heterogeneous jobs are simulated without their components that have no GPU"
     if not tagged:

@@ -32,3 +32,16 @@ def test_records_without_types_leave_a_node_its_type(tmp_path: Path) -> None:
     """AccountingStorageTRES named the type from the second job on."""
     cluster, _ = cluster_from(read(tmp_path, FIRST, f"2|COMPLETED|200|210|220|{TWO},gres/gpu:a100=2|n1"))
     assert [cluster.gpu_types[code] for code in cluster.gpu_type] == ["a100"]
+
+
+def test_node_lists_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    lines = (
+        FIRST,
+        f"2|COMPLETED|200|210|220|{TWO}|n[1-",
+        f"3|COMPLETED|200|210|220|{TWO}|n[1-",
+        "4|CANCELLED|1|2|3||None assigned",
+    )
+    notes = read(tmp_path, *lines).notes
+    assert [note for note in notes if "NodeList" in note] == [
+        "2 runs have a NodeList that cannot be read, such as 'n[1-': they show no node"
+    ]
