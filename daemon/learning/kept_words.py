@@ -14,7 +14,7 @@ KEPT_WITHIN = 2.0
 take longer."""
 
 
-class ToldRun(NamedTuple):
+class ReportingRun(NamedTuple):
     """A run that tells its progress; ids are given out again after a reset of Slurm, and then ``first_s`` differs."""
 
     job_id: int
@@ -32,11 +32,11 @@ class KeptWords:
     believed for 2 r + 20 s more at most**, whatever it tells by then.
     """
 
-    _until_s: dict[ToldRun, float] = field(default_factory=dict)
+    _until_s: dict[ReportingRun, float] = field(default_factory=dict)
     """Run time."""
-    _broken: set[ToldRun] = field(default_factory=set)
+    _broken: set[ReportingRun] = field(default_factory=set)
 
-    def is_kept(self, run: ToldRun, ran_s: float, left_s: float) -> bool:
+    def is_kept(self, run: ReportingRun, ran_s: float, left_s: float) -> bool:
         """Whether a running job is believed that says now that so much is left."""
         until_s = min(self._until_s.get(run, math.inf), ran_s + KEPT_WITHIN * (left_s + LATE_S))
         self._until_s[run] = until_s
@@ -44,7 +44,7 @@ class KeptWords:
             self._broken.add(run)
         return run not in self._broken
 
-    def was_kept(self, run: ToldRun) -> bool:
+    def was_kept(self, run: ReportingRun) -> bool:
         """Whether a run that is over was believed to its end."""
         return run not in self._broken
 

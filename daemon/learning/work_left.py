@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from slurm_soda.daemon.learning.kept_words import KeptWords, ToldRun
+from slurm_soda.daemon.learning.kept_words import KeptWords, ReportingRun
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, own_alone_s
 from slurm_soda.daemon.store.engine import Store
 from slurm_soda.daemon.store.progress import RunId, progress_of_runs
@@ -54,7 +54,7 @@ def work_left(
             left = _left(row, job, now_s, 0.0 if each is None else each.value)
             if left is None or each is None or each.value <= 0:
                 continue
-            said = ToldRun(run.job_id, run.restart, row.first_s)
+            said = ReportingRun(run.job_id, run.restart, row.first_s)
             if job.state == "PENDING" or math.isnan(job.start_s):
                 kept = words.was_kept(said)
             else:

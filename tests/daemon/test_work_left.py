@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_soda.daemon.learning.kept_words import KEPT_WITHIN, KeptWords, ToldRun
+from slurm_soda.daemon.learning.kept_words import KEPT_WITHIN, KeptWords, ReportingRun
 from slurm_soda.daemon.learning.work_left import work_left
 from slurm_soda.daemon.sharing.observed_pairs import ALONE_FOR_S, LATE_S
 from slurm_soda.daemon.store.engine import Store, open_store
@@ -155,8 +155,8 @@ def test_whoever_keeps_his_word_is_believed_to_the_end(store: Store, slowed: flo
 def test_words_of_jobs_that_are_gone_are_forgotten() -> None:
     words = KeptWords()
     for job_id in range(2000):
-        assert words.is_kept(ToldRun(job_id, 0, 0.0), 10.0, 5.0)
-    assert not words.is_kept(ToldRun(7, 0, 0.0), 60.0, 5.0)
+        assert words.is_kept(ReportingRun(job_id, 0, 0.0), 10.0, 5.0)
+    assert not words.is_kept(ReportingRun(7, 0, 0.0), 60.0, 5.0)
     words.forget({7})
     assert len(words._until_s) == 1
-    assert not words.was_kept(ToldRun(7, 0, 0.0))
+    assert not words.was_kept(ReportingRun(7, 0, 0.0))
