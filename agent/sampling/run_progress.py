@@ -45,7 +45,9 @@ class RunProgress:
             return
         seen_s, told_s = steady_s - self.found_s, line.seconds - self.line.seconds
         step_s = told_s if told_s > 0 and abs(told_s - seen_s) <= tolerance_s else seen_s
-        self.line, self.at_s, self.found_s, self.clock_s = line, now_s, steady_s, self.clock_s + step_s
+        # Many steps, each a little too long or too short, must not add up to more than one may.
+        clock_s = min(max(self.clock_s + step_s, steady_s - tolerance_s), steady_s + tolerance_s)
+        self.line, self.at_s, self.found_s, self.clock_s = line, now_s, steady_s, clock_s
 
     def record(self, opened: JobOpened) -> ReportedProgress:
         """As the controller wants it."""

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
+from slurm_soda.daemon.learning.kept_words import KeptWords
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.spread_observations import most_gpus_by_type, record_spread_observations
@@ -88,6 +89,7 @@ class RunTimePredictor:
     """Keys of jobs of which something is written down."""
     _progress: Mapping[int, IterationWork] = field(default_factory=dict)
     """What is left of listed jobs by their own word."""
+    _words: KeptWords = field(default_factory=KeptWords)
     _next_s: float = -math.inf
     _gpu_types: Mapping[str, str] = field(default_factory=dict)
     """By node."""
@@ -154,7 +156,8 @@ class RunTimePredictor:
         else:
             left_s = np.full(len(ids), np.nan)
         by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
-        self._progress = work_left(self.store, (jobs[job_id] for job_id in ids), self._iteration_s, now_s)
+        listed = (jobs[job_id] for job_id in ids)
+        self._progress = work_left(self.store, listed, self._iteration_s, now_s, self._words)
         for at, job_id in enumerate(ids):
             work, told = self._work(jobs[job_id]), self._progress.get(job_id)
             if work is not None and told is None and not attained_s[at]:  # all of it lies ahead
@@ -172,6 +175,7 @@ class RunTimePredictor:
         return replace(snapshot, jobs=table.with_columns(remaining_s=left_s), run_times=expected)
 
     def _forget(self, listed: set[int]) -> None:
+        self._words.forget(listed)
         if len(self._numbers) > 2 * len(listed) + 1000:
             self._numbers = {job_id: number for job_id, number in self._numbers.items() if job_id in listed}
 

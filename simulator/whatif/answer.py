@@ -79,15 +79,15 @@ def answer_question(
     Raises:
         PolicyError: a parameter is not allowed.
         SimulatorError: a policy cannot run in such a scenario, nothing that could stand for the present ran, or the bound
-            did not.
+            did not; or the site's jobs took no time.
     """
+    seen = summarise_observed(site)
     guess = candidates.likely_restart_s(site.workload)
     restart_s = guess if question.restart_s is None else question.restart_s
     rig = CandidateRunner(site, question, restart_s, progress)
     rig.batch(rig.sharing(), role="sharing").check()  # what is missing is said before anything runs
     stand_ins = rig.run(rig.stand_ins(), role="slurm", costs=rig.slurm())
     tried = rig.run(rig.tried(by_run_times=True), estimates=PREDICTED) + rig.run(rig.tried())
-    seen = summarise_observed(site)
     able = [candidate for candidate in stand_ins if candidate.complete]
     if not able:
         raise SimulatorError(

@@ -73,9 +73,18 @@ def latest_jobs(site: ObservedSite, jobs: int) -> ObservedSite:
 
 
 def summarise_observed(site: ObservedSite) -> ObservedFigures:
-    """What became of the jobs at the site itself."""
+    """What became of the jobs at the site itself.
+
+    Raises:
+        SimulatorError: all ended in the second in which they were submitted.
+    """
     workload = site.workload
     jct_s = site.end_s - workload.submit_s
+    if not jct_s.any():
+        raise SimulatorError(
+            f"every job of {workload.name} ended in the second in which it was submitted, so there is nothing to compare"
+            " with; ask sacct for a longer time with --starttime"
+        )
     makespan_s = float(site.end_s.max() - workload.submit_s.min())
     capacity = site.cluster.total_gpus * makespan_s
     return ObservedFigures(

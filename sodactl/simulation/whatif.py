@@ -20,6 +20,7 @@ from slurm_soda.simulator.runs.agreeing_users import AgreeingUsers
 from slurm_soda.simulator.runs.batch import RunProgressCallback
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.site_plan.scope_gain import ScopeGain, ScopeGains
+from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs
 from slurm_soda.simulator.traces.sacct.cluster_from_dump import cluster_from
 from slurm_soda.simulator.traces.sacct.columns import SACCT_COMMAND
 from slurm_soda.simulator.traces.sacct.dump import SacctDump, read_sacct_dump
@@ -32,7 +33,7 @@ from slurm_soda.sodactl import output
 from slurm_soda.sodactl.simulation.inputs.agreement_options import add_agreement_options, build_agreeing_users
 from slurm_soda.sodactl.simulation.inputs.parameter_types import POLICY, NumberRange
 from slurm_soda.sodactl.simulation.inputs.policy_parameters import choose_policies, complete_assignment
-from slurm_soda.sodactl.simulation.inputs.scope_option import build_scope
+from slurm_soda.sodactl.simulation.inputs.scope_option import build_scope, check_scope
 from slurm_soda.sodactl.simulation.inputs.service_options import add_services_option, build_serving_rules
 from slurm_soda.sodactl.simulation.inputs.sharing_options import (
     SharingOptionValues,
@@ -145,6 +146,8 @@ def whatif(
     observed, notes, trace = _site(dump, path, cluster_text, lenient=lenient)
     total = len(observed.workload)
     observed = latest_jobs(observed, jobs)
+    if scope is not None:
+        check_scope(scope, observed.workload)
     observed = replace(observed, workload=agreeing.drawn(observed.workload, seed))
     rules = build_sharing_rules(sharing, observed.cluster, SLURM)
     if rules is None and math.isfinite(sharing.checkpoint_every_s):
@@ -236,11 +239,9 @@ def _site(
         cluster, concluded = cluster_from(dump)
         notes = (*notes, *concluded)
     else:
-        from slurm_soda.simulator.traces.cluster_fit import drop_oversized_jobs  # noqa: PLC0415 - what jobs ran on holds them
-
         try:
             cluster = parse_cluster(cluster_text, trace.workload.partitions)
         except SimulatorError as error:
             raise click.UsageError(str(error)) from error
-        trace = drop_oversized_jobs(trace, cluster, lenient=lenient, path=path or DEMO)
+    trace = drop_oversized_jobs(trace, cluster, lenient=lenient, path=path or DEMO)
     return make_observed_site(trace, dump.runs, cluster), notes, trace

@@ -128,8 +128,8 @@ def _observed(
             notes = (*notes, *concluded)
         else:
             cluster = _described(cluster_text, trace)
-            trace, dropped = _that_fit(trace, cluster, sacct_path)
-            notes = (*notes, *dropped)
+        trace, dropped = _that_fit(trace, cluster, sacct_path)
+        notes = (*notes, *dropped)
         return latest_jobs(make_observed_site(trace, dump.runs, cluster), jobs), notes, str(sacct_path)
     if trace_path is not None and cluster_text is not None:
         trace = load_trace(trace_path)
@@ -140,18 +140,17 @@ def _observed(
         return ObservedSite(workload, cluster, unknown, unknown, 0.0), dropped, str(trace_path)
     with site.store() as store, store.read() as session:
         found, notes = site_from_store(session, jobs)
-    if cluster_text is not None:
-        trace = JobTrace(found.workload, "store", observed_start_s=found.start_s, observed_end_s=found.end_s)
-        described = _described(cluster_text, trace)
-        trace, dropped = _that_fit(trace, described, "the store")
-        notes, start_s, end_s = (*notes, *dropped), trace.observed_start_s, trace.observed_end_s
-        assert start_s is not None is not end_s
-        found = ObservedSite(trace.workload, described, start_s, end_s, found.start_delay_s)
-    return found, notes, "the store"
+    trace = JobTrace(found.workload, "store", observed_start_s=found.start_s, observed_end_s=found.end_s)
+    cluster = found.cluster if cluster_text is None else _described(cluster_text, trace)
+    trace, dropped = _that_fit(trace, cluster, "the store")
+    start_s, end_s = trace.observed_start_s, trace.observed_end_s
+    assert start_s is not None is not end_s
+    found = ObservedSite(trace.workload, cluster, start_s, end_s, found.start_delay_s)
+    return found, (*notes, *dropped), "the store"
 
 
 def _that_fit(trace: JobTrace, cluster: SimulatedCluster, path: Path | str) -> tuple[JobTrace, tuple[str, ...]]:
-    """The jobs that the described nodes can hold, and how many they cannot, in a sentence.
+    """The jobs that the nodes can hold, and how many they cannot, in a sentence.
 
     Raises:
         TraceError: none is left.
@@ -162,7 +161,8 @@ def _that_fit(trace: JobTrace, cluster: SimulatedCluster, path: Path | str) -> t
         return kept, ()
     first = f"the first is {dropped[0].value}: {dropped[0].reason}"
     return kept, (
-        f"{len(dropped):,} of {len(trace.workload):,} jobs are left out, as --cluster cannot hold them; {first}",
+        f"{len(dropped):,} of {len(trace.workload):,} jobs are left out, as the cluster cannot hold them; {first}"
+        " (--cluster describes another one)",
     )
 
 

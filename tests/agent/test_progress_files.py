@@ -143,6 +143,16 @@ def test_a_time_that_cannot_be_is_replaced_by_what_the_agent_saw(seconds: float)
     assert run.clock_s == 70.0
 
 
+@pytest.mark.parametrize("step_s", [0.001, 1.0, 2.5, 8.0])
+def test_steps_that_are_each_a_little_wrong_do_not_add_up(step_s: float) -> None:
+    run, before_s = RunProgress.begun(ProgressLine(0, 7.0), 1000.0, 50.0), 50.0
+    for reading in range(1, 101):
+        run.take(ProgressLine(reading, 7.0 + reading * step_s), 1000.0 + 2 * reading, 50.0 + 2 * reading, 6.0)
+        assert run.clock_s > before_s
+        before_s = run.clock_s
+    assert abs(run.clock_s - 250.0) <= 6.0, "200 s on the agent's clock"
+
+
 def fill(directory: Path) -> None:
     """What a user could leave there."""
     directory.joinpath("7.1").write_bytes(LINE)

@@ -232,3 +232,61 @@ def test_what_a_scope_brings(whatif: WhatIf, capsys: pytest.CaptureFixture[str],
     for wrong in ("accounts=ml", "users=", "users"):
         assert run(["whatif", "--sacct", str(dump), "--in-scope", wrong]) == 2
         assert "KEY is partitions, qos, users" in capsys.readouterr().err
+
+
+def test_a_job_that_the_concluded_cluster_cannot_hold_is_named(
+    whatif: WhatIf, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its nodes cannot be read, so nothing shows where its GPUs are."""
+    dump = head(tmp_path / "dump.txt", 8)
+    title, *rows = dump.read_text().splitlines()
+    at = [
+        title.split("|").index(name)
+        for name in ("JobID", "JobIDRaw", "NodeList", "AllocTRES")
+        if name in title.split("|")
+    ]
+    cells = rows[-1].split("|")
+    for place, value in zip(at[-2:], ("n[1-", "cpu=1,gres/gpu=64,node=1"), strict=True):
+        cells[place] = value
+    dump.write_text("\n".join([title, *rows[:-1], "|".join(cells)]) + "\n")
+    assert run(["whatif", "--sacct", str(dump)]) == 1
+    told = capsys.readouterr().err
+    assert f"dump.txt:8: job '{cells[at[0]]}' is larger than the cluster" in told
+    assert "it needs 64 GPUs, but there are" in told
+    assert whatif("--sacct", dump, "--lenient")["jobs"] == 6
+
+
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        (["users=nobody-here"], "no job in the dump has 'nobody-here' of users; there are: alice"),
+        (["partitions=gpu,gppu"], "no job in the dump has 'gppu' of partitions; there are: gpu"),
+    ],
+)
+def test_a_scope_without_jobs_is_a_mistake(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, scope: list[str], told: str
+) -> None:
+    dump = head(tmp_path / "dump.txt", 8)
+    argv = ["whatif", "--sacct", str(dump), *(word for one in scope for word in ("--in-scope", one))]
+    assert run(argv) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_lists_that_no_job_is_in_together_are_a_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = ["1|COMPLETED|a|p|100|110|120|gres/gpu=1,node=1|n1", "2|COMPLETED|b|q|100|110|120|gres/gpu=1,node=1|n1"]
+    dump = tmp_path / "dump.txt"
+    dump.write_text("\n".join(["JobID|State|User|Partition|Submit|Start|End|AllocTRES|NodeList", *rows]) + "\n")
+    argv = ["whatif", "--sacct", str(dump), "--in-scope", "users=a", "--in-scope", "partitions=q"]
+    assert run(argv) == 2
+    assert "no job that is simulated is in all of these lists" in " ".join(capsys.readouterr().err.split())
+
+
+def test_jobs_that_took_no_time_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [f"{at}|FAILED|{at}00|{at}00|{at}00|gres/gpu=1,node=1|n1" for at in range(1, 4)]
+    dump = tmp_path / "dump.txt"
+    dump.write_text("\n".join(["JobID|State|Submit|Start|End|AllocTRES|NodeList", *rows]) + "\n")
+    for more in ([], ["--cluster", "1x2"]):
+        assert run(["whatif", "--sacct", str(dump), *more]) == 1
+        told = capsys.readouterr().err
+        assert "every job of dump.txt ended in the second in which it was submitted" in told
+        assert len(told.splitlines()) == 1

@@ -43,8 +43,8 @@ def cluster_from(dump: SacctDump) -> tuple[SimulatedCluster, tuple[str, ...]]:
     seen = _watched(dump.runs)
     if not seen:
         raise SimulatorError(
-            f"{dump.trace.workload.name} does not say on which nodes jobs ran; add NodeList to sacct's format,"
-            " or describe the cluster with --cluster"
+            f"{dump.trace.workload.name} does not say in a form that can be read on which nodes jobs ran; add NodeList to"
+            " sacct's format, or describe the cluster with --cluster"
         )
     names = sorted(seen, key=_natural)
     workload = dump.trace.workload
@@ -69,19 +69,24 @@ def cluster_from(dump: SacctDump) -> tuple[SimulatedCluster, tuple[str, ...]]:
 
 
 def _watched(runs: Sequence[SacctRun]) -> Mapping[str, _NodeUse]:
-    """Each node's most use; what ends in a second is free for what starts in it."""
+    """Each node's most use; what ends in a second is free for what starts in it.
+
+    A run that ended in the second of its start shows that its nodes hold it, and nothing of who was beside it.
+    """
     seen: dict[str, _NodeUse] = defaultdict(_NodeUse)
     events: list[tuple[float, int, int]] = []
     for at, run in enumerate(runs):
-        if run.nodes and run.end_s > run.start_s:
-            events += [(run.start_s, 1, at), (run.end_s, 0, at)]
-    for _, starts, at in sorted(events):
+        if run.nodes:
+            events += [(run.start_s, 1, at), (run.end_s, 0, at)] if run.end_s > run.start_s else [(run.start_s, 2, at)]
+    for _, kind, at in sorted(events):
         run = runs[at]
         share = tuple(-(-amount // len(run.nodes)) for amount in (run.gpus, run.cpus, run.memory_mib))
         for name in run.nodes:
             node = seen[name]
-            gpus, cpus, memory_mib = (n + (s if starts else -s) for n, s in zip(node.now, share, strict=True))
-            node.now = (gpus, cpus, memory_mib)
+            gpus, cpus, memory_mib = share
+            if kind < 2:
+                gpus, cpus, memory_mib = (n + (s if kind else -s) for n, s in zip(node.now, share, strict=True))
+                node.now = (gpus, cpus, memory_mib)
             node.most = (max(node.most[0], gpus), max(node.most[1], cpus), max(node.most[2], memory_mib))
             node.partitions.add(run.partition)
             if run.gpus:
@@ -106,8 +111,12 @@ def _sizes(seen: Mapping[str, _NodeUse]) -> dict[str, Amounts]:
 
 
 def _code(node: _NodeUse, types: Sequence[str]) -> int:
-    """Its type of GPU; none where jobs were given several types, or one without a name."""
-    (only,) = node.types if len(node.types) == 1 else ("",)
+    """Its type of GPU; none where jobs were given several types, or none with a name.
+
+    Slurm names types only once AccountingStorageTRES has them, so records of before that say nothing against one.
+    """
+    named = node.types - {""}
+    (only,) = named if len(named) == 1 else ("",)
     return types.index(only) if only else -1
 
 

@@ -30,6 +30,8 @@ from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 
 SACCT_FORMAT = "sacct"
 _SHOWN = 200
+_UTF16_MARKS = ("\udcff\udcfe", "\udcfe\udcff")
+"""How a file begins that PowerShell's > wrote, where its bytes that are no UTF-8 were escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class _Reading:
             raise TraceError(str(self.path), 0, f"is empty; make the dump with: {SACCT_COMMAND}")
         if is_compressed(line[:8].encode("utf-8", "surrogateescape")):
             raise TraceError(str(self.path), 0, COMPRESSED)
+        if line.startswith(_UTF16_MARKS):
+            raise TraceError(str(self.path), 0, "is in UTF-16; save it as UTF-8, with: iconv -f UTF-16 -t UTF-8")
         try:
             header = SacctHeader(line.removeprefix("\ufeff").rstrip("\r\n"))
             reader = SacctRowReader(header)
@@ -281,6 +285,12 @@ def _notes(used: Sequence[SacctJob], tagged: bool, reader: SacctRowReader) -> It
     cut = sum(job.rows[0].restarts > 0 for job in used)
     if cut:
         yield f"{cut} jobs had been requeued before their first record here; run sacct with --duplicates to count these runs"
+    lists = Counter(row.node_list for job in used for part in job.parts for row in part.runs)
+    if damaged := [text for text in lists if text not in ("", "None assigned") and not _node_names(text)]:
+        yield (
+            f"{sum(lists[text] for text in damaged)} runs have a NodeList that cannot be read, such as {damaged[0][:40]!r}:"
+            " they show no node"
+        )
     if halves := sum(len({bool(part.runs[-1].gpus) for part in job.parts}) > 1 for job in used):
         yield f"{halves} heterogeneous jobs are simulated without their components that have no GPU"
     if not tagged:

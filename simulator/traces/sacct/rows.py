@@ -138,7 +138,7 @@ class SacctRowReader:
             cpus=held.cpus,
             memory_mib=held.memory_mib,
             node_list=self._node_list(cells),
-            restarts=int(text) if (text := self._restarts(cells)).isdigit() and len(text) < 10 else -1,
+            restarts=int(text) if (text := self._restarts(cells)).isdecimal() and len(text) < 10 else -1,
             comment=self._comment(cells),
         )
 
@@ -152,7 +152,10 @@ class SacctRowReader:
         if not self.has("end") and state not in ("RUNNING", "SUSPENDED"):
             end_s = start_s + elapsed_s
         if end_s < start_s:
-            raise ValueError(f"job {job} has its End {start_s - end_s:.0f} s before its Start")
+            raise ValueError(
+                f"job {job} has its End {start_s - end_s:.0f} s before its Start; where the clock was set back, run sacct"
+                " with SLURM_TIME_FORMAT=%s"
+            )
         ran_s = end_s - start_s
         return start_s, end_s, elapsed_s if elapsed_s <= ran_s else ran_s
 

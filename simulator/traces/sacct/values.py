@@ -74,7 +74,7 @@ def parse_time_s(text: str, column: str) -> float:
     if text in _NO_TIME:
         return NEVER
     try:
-        if text.isdigit():
+        if text.isdecimal():
             value = float(text)
         else:
             when = datetime.fromisoformat(text)
@@ -97,7 +97,7 @@ def parse_elapsed_s(text: str, column: str) -> float:
     """
     if text in _NO_TIME and text != "0":
         return NEVER
-    value = float(text) if text.isdigit() else span_s(text, column)
+    value = float(text) if text.isdecimal() else span_s(text, column)
     if not 0 <= value <= _LATEST_S:
         raise ValueError(f"{column} is {_shown(text)}, no time span such as 1-02:03:04")
     return value
@@ -110,7 +110,7 @@ def parse_limit_s(text: str, column: str, minutes: bool) -> float:
     Raises:
         ValueError: neither.
     """
-    value = float(text) * 60 if minutes and text.isdigit() else span_s(text, column)
+    value = float(text) * 60 if minutes and text.isdecimal() else span_s(text, column)
     if value > _LATEST_S and value != UNLIMITED_S:
         raise ValueError(f"{column} is {_shown(text)}, which is too long for a time limit")
     return value or UNLIMITED_S
@@ -124,7 +124,7 @@ def parse_count(text: str, column: str) -> int:
     """
     if text in _NO_NUMBER:
         return 0
-    value = int(text) if text.isdigit() and len(text) < 16 else round(memory_mib(text, column))
+    value = int(text) if text.isdecimal() and len(text) < 16 else round(memory_mib(text, column))
     return _checked(value, text, column)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import click
 
 from slurm_soda.policies.scope.scope import Scope
+from slurm_soda.simulator.engine.deciders.scoped_decider import find_left_out
+from slurm_soda.simulator.workload import Workload
 
 _KEYS = ("partitions", "qos", "users")
 """What traces tell of jobs; they have no accounts."""
+_SHOWN = 10
 
 
 def build_scope(texts: Sequence[str]) -> Scope | None:
@@ -30,3 +33,21 @@ def build_scope(texts: Sequence[str]) -> Scope | None:
             )
         lists[key] = lists.get(key, frozenset()) | names
     return Scope(**lists)
+
+
+def check_scope(scope: Scope, workload: Workload) -> None:
+    """See that the scope means some of these jobs.
+
+    Raises:
+        click.UsageError: no job has a name that it gives, or none is in it.
+    """
+    known = {"partitions": workload.partitions, "qos": workload.qos_names, "users": workload.users}
+    for key, there in known.items():
+        for name in sorted(scope.lists[key] - set(there)):
+            listed = ", ".join(sorted(one for one in there if one)[:_SHOWN]) or "none"
+            more = ", …" if len(there) > _SHOWN else ""
+            raise click.UsageError(f"--in-scope: no job in the dump has {name!r} of {key}; there are: {listed}{more}")
+    if find_left_out(workload, scope).all():
+        raise click.UsageError(
+            "--in-scope: no job that is simulated is in all of these lists; name others, or fewer lists"
+        )

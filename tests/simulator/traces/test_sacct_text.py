@@ -189,3 +189,33 @@ def test_the_command_that_is_recommended_asks_for_columns_that_are_known() -> No
     assert header.unknown() == []
     assert ",".join(SACCT_COLUMNS) in SACCT_COMMAND
     assert "JobName" not in SACCT_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [("Elapsed", "Elapsed is '²'"), ("TimelimitRaw", "Timelimit is '²'"), ("NNodes", "NNodes is '²'")],
+)
+def test_a_digit_that_is_no_number_is_named_with_its_column(tmp_path: Path, column: str, told: str) -> None:
+    rows = dump(ORDERS[0]).splitlines()
+    with pytest.raises(TraceError, match=told):
+        read(tmp_path, f"{rows[0]}|{column}\n{rows[1]}|²\n".replace(",node=1", ""))
+
+
+def test_restarts_that_are_no_number_are_unknown(tmp_path: Path) -> None:
+    rows = dump(ORDERS[0]).splitlines()
+    assert len(read(tmp_path, f"{rows[0]}|Restarts\n{rows[1]}|²\n").workload) == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_dump_in_utf_16_names_its_remedy(tmp_path: Path, encoding: str) -> None:
+    text = dump(ORDERS[0]) if encoding == "utf-16" else "\ufeff" + dump(ORDERS[0])
+    with pytest.raises(TraceError, match="is in UTF-16; save it as UTF-8, with: iconv"):
+        read(tmp_path, text.encode(encoding))
+
+
+def test_a_clock_that_was_set_back_names_its_remedy(tmp_path: Path) -> None:
+    text = dump(ORDERS[0], Start="2026-10-25T02:55:00", End="2026-10-25T02:05:00", Submit="2026-10-25T02:50:00")
+    with pytest.raises(
+        TraceError, match="has its End 3000 s before its Start; where the clock was set back, run sacct with"
+    ):
+        read(tmp_path, text)

@@ -111,4 +111,17 @@ def test_jobs_that_the_described_nodes_cannot_hold_are_left_out_and_counted(
     said = [note for note in document["notes"] if "are left out" in note]
     assert document["jobs"] == of - left
     assert [note.partition(" jobs")[0] for note in said] == ([f"{left} of {of}"] if left else [])
-    assert all("--cluster cannot hold them; the first is 1: " in note for note in said)
+    assert all("the cluster cannot hold them; the first is 1: " in note for note in said)
+
+
+def test_jobs_of_a_dump_that_its_own_nodes_cannot_hold_are_left_out(soda: Bench, tmp_path: Path) -> None:
+    """The nodes of the first one cannot be read, so nothing shows where its GPUs are."""
+    rows = [f"{at}|COMPLETED|{at}00|{at}10|{at}{20 + at}|gres/gpu=1,node=1|n1" for at in range(2, 9)]
+    dump = tmp_path / "dump.txt"
+    header = "JobID|State|Submit|Start|End|AllocTRES|NodeList"
+    dump.write_text("\n".join([header, "1|COMPLETED|100|110|120|gres/gpu=8,node=1|n[1-", *rows]) + "\n")
+    document = soda(*PLAN, "--sacct", str(dump), "--json").document
+    assert document["jobs"] == 7
+    assert any(
+        note.startswith("1 of 8 jobs are left out, as the cluster cannot hold them") for note in document["notes"]
+    )
