@@ -25,6 +25,7 @@ from slurm_soda.simulator.report.paired_statistics import (
 
 Runs = Mapping[str, Mapping[int, FinishedRun]]
 """By policy and seed."""
+BEST = "the best of each cell"
 WITHIN, FAR, MORE_WAIT, USER_BOUND = 1.03, 1.10, 1.10, 1.5
 """As good as the best; worse than it; a longer 99th percentile of waits, a slower worst user, each against stock Slurm."""
 
@@ -94,6 +95,9 @@ class Findings:
 
     cells: Mapping[Cell, Mapping[str, PolicyInCell]]
     overall: Mapping[str, PolicyOverall]
+    told: Mapping[str, Mapping[float, Ratio]]
+    """Average JCT against stock Slurm where the truth is known, geometric mean, by policy and part of jobs that can
+    checkpoint; :data:`BEST` is the best policy of each cell."""
     failed: tuple[tuple[RunSpec, str], ...] = field(default=())
 
 
@@ -106,7 +110,7 @@ def find(runs: Mapping[RunSpec, FinishedRun]) -> Findings:
             grouped.setdefault(spec.cell, {}).setdefault(spec.policy, {})[spec.seed] = run
     cells = {cell: policies_in_cell(found) for cell, found in grouped.items() if STOCK in found}
     names = dict.fromkeys(name for found in cells.values() for name in found if name != STOCK)
-    return Findings(cells, {name: judge(name, cells) for name in names}, failed)
+    return Findings(cells, {name: judge(name, cells) for name in names}, _where_told(cells, tuple(names)), failed)
 
 
 def policies_in_cell(runs: Runs) -> dict[str, PolicyInCell]:
@@ -158,6 +162,21 @@ def judge(name: str, cells: Mapping[Cell, Mapping[str, PolicyInCell]]) -> Policy
         regret=_price(has, "knowledge", PREDICTED, TRUTH),
         mechanism=_price(has, "mechanism", "slurm", IDEAL.name),
     )
+
+
+def _where_told(
+    cells: Mapping[Cell, Mapping[str, PolicyInCell]], names: Sequence[str]
+) -> dict[str, dict[float, Ratio]]:
+    ratios: dict[str, dict[float, list[Ratio]]] = {}
+    for cell, policies in cells.items():
+        if cell.knowledge != TRUTH or not all(name in policies for name in names):
+            continue
+        found = {name: policies[name].against_stock[AVG_JCT] for name in names}
+        found[BEST] = min(found.values(), key=lambda ratio: ratio.value)
+        for name, ratio in found.items():
+            ratios.setdefault(name, {}).setdefault(cell.can_checkpoint, []).append(ratio)
+    means = {name: {level: geometric_mean(each) for level, each in levels.items()} for name, levels in ratios.items()}
+    return {name: {level: mean for level, mean in levels.items() if mean} for name, levels in means.items()}
 
 
 def _price(has: Mapping[Cell, PolicyInCell], what: str, real: str, ideal: str) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.evaluate.cells import JUDGED, Cell
-from benchmarks.evaluate.findings import FAR, MORE_WAIT, USER_BOUND, WITHIN, Findings, PolicyInCell, PolicyOverall
+from benchmarks.evaluate.findings import BEST, FAR, MORE_WAIT, USER_BOUND, WITHIN, Findings, PolicyInCell, PolicyOverall
 from benchmarks.reproduce.document import bullet, number, paragraph, table
 from slurm_soda.simulator.report.against_stock import STOCK
 from slurm_soda.simulator.report.atomic_files import write_atomically
@@ -51,6 +51,9 @@ def document(found: Findings, about: Mapping[str, Any]) -> dict[str, Any]:
     whole = {
         "about": dict(about),
         "overall": {name: one.document() for name, one in found.overall.items()},
+        "told": {
+            name: {f"{level:g}": ratio.document() for level, ratio in each.items()} for name, each in found.told.items()
+        },
         "cells": cells,
         "failed": [{"run": f"{spec.cell.name}/{spec.policy}-{spec.seed}", "reason": why} for spec, why in found.failed],
     }
@@ -76,6 +79,8 @@ def markdown(found: Findings, about: Mapping[str, Any]) -> Iterator[str]:
         "waits below a minute count as one.",
     )
     yield from _summary(found.overall)
+    if found.told:
+        yield from _told(found.told)
     yield from ["![Average JCT against stock Slurm](evaluation.png)", ""]
     yield from ["## Cells", ""]
     for cell, policies in found.cells.items():
@@ -116,6 +121,17 @@ def _summary(overall: Mapping[str, PolicyOverall]) -> Iterator[str]:
     yield from [*table(head, rows), ""]
     if JUDGED in overall:
         yield from [f"What is wanted of `{JUDGED}`:", "", *_claims(overall[JUDGED]), ""]
+
+
+def _told(told: Mapping[str, Mapping[float, Ratio]]) -> Iterator[str]:
+    yield from ["## Where run times and slowdowns are known", ""]
+    levels = sorted({level for each in told.values() for level in each}, reverse=True)
+    head = ["policy", *(f"{100 * level:g} % can checkpoint" for level in levels)]
+    rows = [
+        [name if name == BEST else f"`{name}`", *(_ratio(each.get(level)) for level in levels)]
+        for name, each in told.items()
+    ]
+    yield from [*table(head, rows), ""]
 
 
 def _claims(one: PolicyOverall) -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.evaluate.cells import TRUTH, Cell
-from benchmarks.evaluate.findings import find
+from benchmarks.evaluate.findings import BEST, find
 from benchmarks.evaluate.report import markdown, write_report
 from benchmarks.evaluate.runs import FinishedRun, RunSpec
 from slurm_soda.simulator.report.against_stock import STOCK
@@ -58,6 +58,14 @@ def test_findings_over_cells() -> None:
     assert cell["soda"].preemptions_a_job == 2.0
 
 
+def test_what_the_truth_would_give_is_a_bound() -> None:
+    told = find(results()).told
+    assert {name: ratio.value for name, each in told.items() for ratio in each.values()} == {
+        "srsf": pytest.approx(0.4), "soda": pytest.approx(0.5), BEST: pytest.approx(0.4),
+    }  # fmt: skip
+    assert {level for each in told.values() for level in each} == {1.0}
+
+
 def test_the_report(tmp_path: Path) -> None:
     runs = results()
     broken = RunSpec(REAL, 3, "srsf", 4, None, 1.5)
@@ -68,6 +76,7 @@ def test_the_report(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in paths)
     text = "\n".join(markdown(found, {"seeds": "1, 2"}))
     assert "✗ average JCT where 100 % can checkpoint: 0.520 (0.52 to 0.52), at most 0.5 wanted" in text
+    assert "| the best of each cell | 0.400 (0.40 to 0.40) |" in text
     assert "✓ regret 1.040, at most 1.08 wanted" in text
     assert "`srsf`, seed 3: it broke" in text
     document = json.loads(paths[1].read_text())
