@@ -216,7 +216,6 @@ SAVES_LONG = "#!/bin/bash\ntrap '' TERM\nsleep 600 & wait; wait; sleep 600\n"
 
 def test_a_guest_whose_node_was_set_down_does_not_start_beside_its_own_former_run(site: DaemonSite) -> None:
     """Slurm has it waiting again at once, and the node is back at once, while the run there goes on until KillWait."""
-    site.start(CONFIGURATION.format(mode="enforce"))
     host = site.train("alice", 1, 600, consents=False, asks=("--nodelist=n1",))
     site.wait_running([host])
     argv = [
@@ -242,6 +241,8 @@ def test_a_guest_whose_node_was_set_down_does_not_start_beside_its_own_former_ru
     site.cluster.exec("root", update).check()
     site.cluster.exec("root", ("scontrol", "release", str(job))).check()
     site.wait_running([job])
+    # Only now: a request that it did not rewrite itself is undone while the job waits.
+    site.start(CONFIGURATION.format(mode="enforce"))
     site.wait(lambda: share_of(site, job) == [("started", "")], "sodad follows it")
     site.cluster.exec("root", ("scontrol", "update", "nodename=n1", "state=down", "reason=test")).check()
     site.wait(lambda: site.shown(job, "TresPerNode") == "gres/gpu:1", "it has its own request again")
