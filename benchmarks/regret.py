@@ -17,13 +17,12 @@ from pathlib import Path
 
 import click
 
+from benchmarks import one_gpu
 from benchmarks.evaluate.cells import PREDICTED, TRUTH, Cell, balanced_cells
 from benchmarks.evaluate.runs import RunSpec
 from slurm_soda.simulator.generators.registry import find_generator
-from slurm_soda.simulator.report.run_results import FailedRun
-from slurm_soda.simulator.runs.batch import SimulationBatch, end_with_parent
+from slurm_soda.simulator.runs.batch import end_with_parent
 from slurm_soda.simulator.runs.estimates import with_estimates
-from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.runs.scenario import Scenario
 
 KNOWN = ("nothing", "pairs", "run times", "both")
@@ -44,11 +43,7 @@ def average_jct_s(cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | N
     Raises:
         click.ClickException: it failed.
     """
-    scenario = make_scenario(cell, seed, policy, jobs, pairs, known=known)
-    found = SimulationBatch((scenario,), (PolicyChoice(policy),)).attempt(0)
-    if isinstance(found, FailedRun):
-        raise click.ClickException(f"{policy}, {cell.name}, seed {seed}: {found.reason}")
-    return found.summary.avg_jct_s
+    return one_gpu.average_jct_s(make_scenario(cell, seed, policy, jobs, pairs, known=known), policy)
 
 
 def regrets(jct_s: Mapping[tuple[Cell, int, str], float]) -> dict[str, list[list[float]]]:
