@@ -150,12 +150,9 @@ class RunTimePredictor:
             [not any(run.shared for run in job_cache.jobs[job_id].runs.values()) for job_id in ids], dtype=bool
         )
         self.forecast.observe(table.job_id, numbers, np.where(alone, attained_s, 0.0))
-        if self.forecast.learner.learnt and len(ids):
-            predicted_s, _ = self.forecast.remaining(numbers, attained_s)
-            left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
-        else:
-            left_s = np.full(len(ids), np.nan)
-        by_history = np.full(len(ids), bool(self.forecast.learner.learnt))
+        predicted_s, _ = self.forecast.remaining(numbers, attained_s)
+        left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
+        by_history = np.full(len(ids), True)
         listed = (jobs[job_id] for job_id in ids)
         self._progress = work_left(self.store, listed, self._iteration_s, now_s, self._words)
         for at, job_id in enumerate(ids):

@@ -111,7 +111,13 @@ class BatchRunTimePredictor:
         self._by_all += jobs
 
     def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
-        """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for."""
+        """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for; NaN until a job has
+        ended.
+
+        Until then only jobs that have not ended tell anything, by which all run times would look long.
+        """
+        if not self.learner.learnt:
+            return np.full(len(numbers), np.nan), np.full(len(numbers), np.nan)
         stale = (number for number in np.unique(numbers).tolist() if self._is_stale(number))
         for number in list(islice(stale, MAX_RENEWED)):
             self._renew(number)
@@ -119,6 +125,8 @@ class BatchRunTimePredictor:
 
     def expected(self, numbers: IntColumn, worked_s: FloatColumn) -> ExpectedRunTimes:
         """The distributions behind :meth:`remaining`, of the same jobs."""
+        if not self.learner.learnt:
+            return ExpectedRunTimes(np.zeros((0, BINS)), np.full(len(numbers), -1, dtype=np.int64), worked_s)
         kinds, kind = np.unique(numbers, return_inverse=True)
         return ExpectedRunTimes(self._probability[kinds], kind.astype(np.int64).ravel(), worked_s)
 

@@ -108,13 +108,13 @@ class PolicyWithPredictions:
         return replace(plan, next_event_s=min([plan.next_event_s, *known_s]))
 
     def _remaining_s(self, rows: IntColumn, attained_s: FloatColumn) -> FloatColumn:
-        """Never more than time limits leave."""
+        """Never more than time limits leave; NaN where nothing was learned."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
         self._forecast.observe(rows, self._kind[rows], attained_s)
         predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
         told_s = self._standing.remaining(rows, attained_s, predicted_s)
-        capped: FloatColumn = np.fmin(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
+        capped: FloatColumn = np.minimum(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
         return capped
 
 

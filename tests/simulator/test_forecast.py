@@ -69,6 +69,30 @@ def test_users_who_repeat_themselves_are_nearly_as_good_as_known(policy: str) ->
     assert cold < nothing, "without a history it learns from the jobs that end"
 
 
+class Listening:
+    """A policy that keeps what it is told of run times."""
+
+    name = "listening"
+
+    def __init__(self) -> None:
+        self._policy, self.told = make_policy("soda", {}), list[tuple[float, bool]]()
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        known = np.isfinite(snapshot.jobs.remaining_s) | (snapshot.run_times.kind >= 0)
+        self.told += [(snapshot.now_s, known) for known in known.tolist()]
+        return self._policy.decide(snapshot)
+
+
+def test_a_policy_is_told_nothing_until_a_job_has_ended_and_its_end_is_known() -> None:
+    """As by sodad, which has no distribution before either."""
+    rows = [{"submit_s": 10.0 * at, "run_s": 50.0, "gpus": 1, "time_limit_s": 600.0} for at in range(40)]
+    jobs, listening = with_estimates(Workload.build("made", rows), "predicted"), Listening()
+    policy = with_predicted_run_times(listening, jobs, None, PredictionDelays(learn_s=75.0))
+    Scenario(jobs, parse_cluster("1x2")).run(policy)
+    assert {known for now_s, known in listening.told if now_s < 125.0} == {False}
+    assert {known for now_s, known in listening.told if now_s > 125.0} == {True}
+
+
 @pytest.mark.parametrize(
     ("policy", "kind"),
     [

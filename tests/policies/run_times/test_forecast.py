@@ -23,6 +23,19 @@ def test_a_column_is_what_each_curve_says() -> None:
         assert (estimate.value, estimate.error) == pytest.approx((left_s[at], error_s[at]))
 
 
+def test_nothing_is_expected_of_anybody_until_a_job_has_ended() -> None:
+    forecast, kind = BatchRunTimePredictor(), SubmissionTraits("alice", 1)
+    ids, numbers = np.arange(3), np.full(3, forecast.number(kind))
+    forecast.observe(ids, numbers, np.full(3, 5000.0))
+    left_s, error_s = forecast.remaining(numbers, np.full(3, 5000.0))
+    assert np.isnan(left_s).all()
+    assert np.isnan(error_s).all()
+    assert forecast.expected(numbers, np.full(3, 5000.0)).kind.tolist() == [-1, -1, -1]
+    forecast.ended(kind, 60.0)
+    assert np.isfinite(forecast.remaining(numbers, np.full(3, 5000.0))[0]).all()
+    assert forecast.expected(numbers, np.full(3, 5000.0)).kind.tolist() == [0, 0, 0]
+
+
 def test_a_curve_follows_its_owners_jobs() -> None:
     forecast, kind = BatchRunTimePredictor(), SubmissionTraits("alice", 1)
     for at in range(100):
