@@ -111,10 +111,9 @@ class BatchRunTimePredictor:
         self._by_all += jobs
 
     def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
-        """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for; NaN until a job has
-        ended.
+        """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for.
 
-        Until then only jobs that have not ended tell anything, by which all run times would look long.
+        NaN until a job has ended: only jobs that have not would tell anything, by which all run times would look long.
         """
         if not self.learner.learnt:
             return np.full(len(numbers), np.nan), np.full(len(numbers), np.nan)
