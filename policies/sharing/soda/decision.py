@@ -107,7 +107,9 @@ class OrderedPlaces:
 
     def _next_event_s(self) -> float:
         jobs = self._snapshot.jobs
-        running: BoolColumn = (jobs.state == JobState.RUNNING) & jobs.preemptible & (jobs.gpus > 0)
+        running: BoolColumn = jobs.state == JobState.RUNNING
+        running |= self.placing.verdict == JobVerdict.START
+        running &= jobs.preemptible & (jobs.gpus > 0)
         packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
         if not len(self.waiting()) or not running.any():
             return packed_s

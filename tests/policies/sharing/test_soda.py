@@ -230,6 +230,21 @@ def test_without_single_gpus_it_orders_and_preempts_all_the_same() -> None:
     assert plan.facts["sharing_known"] == 0.0
 
 
+LONGSOME = running(1, (1, 1), since_s=50_000.0, remaining_s=5.0, preemptible=True)
+
+
+@pytest.mark.parametrize("others", [[], [LONGSOME]])
+def test_a_job_that_starts_is_weighed_again_soon_while_others_wait(others: list[dict[str, Any]]) -> None:
+    """Its rank grows from then on, whoever else runs, and for how long."""
+    jobs = [*others, *(waiting(job_id, preemptible=True) for job_id in (2, 3))]
+    nodes = NodeTable.uniform(1 + len(others), 1)
+    plan = SODA.decide(cluster(jobs, nodes))
+    assert plan.starts.tolist() == [2]
+    assert plan.next_event_s == NOW_S + SODA.change_s
+    kept = [{**one, "preemptible": False} for one in jobs]
+    assert SODA.decide(cluster(kept, nodes)).next_event_s == np.inf, "nobody can take its place"
+
+
 @pytest.mark.parametrize("left_s", [np.nan, 700.0])
 def test_a_learner_that_learned_nothing_is_none_at_all(left_s: float) -> None:
     """As in a sodad that was just installed: jobs have no kind, and maybe a word of their own on what is left."""
