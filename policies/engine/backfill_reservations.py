@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,11 @@ class BackfillReservation(NamedTuple):
     classes: frozenset[int]
     left: tuple[IntColumn, IntColumn, IntColumn]
     """GPUs, CPUs and memory of each node that are free at ``start_s`` besides all that is expected to run then."""
+
+
+class _EarliestFit(NamedTuple):
+    start_s: float
+    pieces: list[NodeAllocation]
 
 
 class ReservationCalendar:
@@ -89,35 +96,49 @@ class ReservationCalendar:
         self._refresh(pieces)
 
     def reserve(self, shape: RequestShape, run_s: float) -> BackfillReservation | None:
-        """Keep places for a job from the earliest time at which it will fit; ``None`` if never.
+        """Keep places for a job from the earliest time at which it will fit beside earlier reservations; ``None`` if never.
 
-        Earlier reservations count as held from now until they end, so they are never used, and free capacity only grows with
-        time: O(log of ends) searches.
+        As sched/backfill does, it may have a gap before they begin. Those that hold at any time while it runs count as held
+        all that time: while these are the same ones, free capacity only grows. So for r reservations O(r log of ends)
+        searches.
         """
+        ends_s = [end_s for end_s, _ in self._started]
         times = np.unique(
-            np.concatenate(
-                (
-                    [self._now_s],
-                    self._ends,
-                    [end_s for end_s, _ in self._started],
-                    [item.end_s for item in self.reservations],
-                )
-            )
+            np.concatenate(([self._now_s], self._ends, ends_s, [item.end_s for item in self.reservations]))
         )
+        for minded, first, last in self._spans(times, run_s):
+            held = [self.reservations[number] for number in minded]
+            if (fit := self._find_earliest(shape, times[first:last], held)) is not None:
+                return self._keep(fit.start_s, run_s, fit.pieces)
+        return None
+
+    def _spans(self, times: FloatColumn, run_s: float) -> Iterator[tuple[IntColumn, int, int]]:
+        """The reservations that hold while a job runs that starts at one of these times, and the times of which they do."""
+        starts_s, ends_s = (
+            np.array([getattr(item, name) for item in self.reservations]) for name in ("start_s", "end_s")
+        )
+        holds = (starts_s < times[:, None] + run_s) & (ends_s > times[:, None])
+        bounds = [0, *(np.flatnonzero((holds[1:] != holds[:-1]).any(axis=1)) + 1).tolist(), len(times)]
+        for first, last in pairwise(bounds):
+            yield np.flatnonzero(holds[first]), first, last
+
+    def _find_earliest(
+        self, shape: RequestShape, times: FloatColumn, held: Sequence[BackfillReservation]
+    ) -> _EarliestFit | None:
         low, high = 0, len(times)
         found: list[NodeAllocation] | None = None
         middle = high - 1  # the last one first: it decides whether the job fits at all
         while low < high:
-            pieces = FreeNodes(self._free.classes, *self._free_at(float(times[middle]), keep_all=True)).find(shape)
+            pieces = FreeNodes(self._free.classes, *self._free_at(float(times[middle]), held)).find(shape)
             if pieces is None:
                 low = middle + 1
             else:
                 high, found = middle, pieces
             middle = (low + high) // 2
-        return None if found is None else self._keep(float(times[high]), run_s, found)
+        return None if found is None else _EarliestFit(float(times[high]), found)
 
     def _keep(self, start_s: float, run_s: float, pieces: list[NodeAllocation]) -> BackfillReservation:
-        left = self._free_at(start_s, keep_all=False)
+        left = self._free_at(start_s, [item for item in self.reservations if item.start_s <= start_s < item.end_s])
         self._reserve(left, pieces)
         classes = frozenset(self._free.classes.of.item(piece.node) for piece in pieces)
         made = BackfillReservation(start_s, start_s + run_s, pieces, classes, left)
@@ -128,18 +149,17 @@ class ReservationCalendar:
         self._refresh(pieces)
         return made
 
-    def _free_at(self, time_s: float, *, keep_all: bool) -> tuple[IntColumn, IntColumn, IntColumn]:
-        """What is free at a time, less the reservations that hold then, or with ``keep_all`` those not yet over."""
+    def _free_at(self, time_s: float, held: Iterable[BackfillReservation]) -> tuple[IntColumn, IntColumn, IntColumn]:
+        """What is free at a time, less what these reservations hold."""
         until = int(np.searchsorted(self._ends, time_s, side="right"))
         free = (self._free.gpus.copy(), self._free.cpus.copy(), self._free.memory_mib.copy())
-        for column, held in zip(free, self._held, strict=True):
-            np.add.at(column, self._node[:until], held[:until])
+        for column, amounts in zip(free, self._held, strict=True):
+            np.add.at(column, self._node[:until], amounts[:until])
         for end_s, pieces in self._started:
             if end_s <= time_s:
                 _take(free, [NodeAllocation(p.node, -p.gpus, -p.cpus, -p.memory_mib) for p in pieces])
-        for item in self.reservations:
-            if time_s < item.end_s and (keep_all or item.start_s <= time_s):
-                self._reserve(free, item.pieces)
+        for item in held:
+            self._reserve(free, item.pieces)
         return free
 
     def _reserve(self, columns: tuple[IntColumn, IntColumn, IntColumn], pieces: list[NodeAllocation]) -> None:

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from slurm_soda.policies.baselines.backfill import Backfill, find_next_turn_s
 from slurm_soda.policies.engine.allocations import list_allocations
-from slurm_soda.policies.engine.backfill_reservations import STATES_HOLDING_RESOURCES, ReservationCalendar
+from slurm_soda.policies.engine.backfill_reservations import (
+    STATES_HOLDING_RESOURCES,
+    BackfillReservation,
+    ReservationCalendar,
+)
 from slurm_soda.policies.engine.demand import group_snapshot_requests
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.engine.run_time_estimates import LIMIT, estimate_ends_s, estimate_runs_s
@@ -69,6 +73,16 @@ def test_a_whole_node_is_kept_from_those_that_outlast_its_start(whole_nodes: boo
     assert [piece.node for piece in plan.places[3]] == [node]
 
 
+@pytest.mark.parametrize(("limit_s", "due_s"), [(200.0, 100.0), (201.0, 350.0)])
+def test_a_job_gets_the_gap_before_an_earlier_reservation_if_it_ends_within_it(limit_s: float, due_s: float) -> None:
+    """As sched/backfill plans; jobs behind it that would delay it wait, though the earlier reservation is far off."""
+    busy_nodes = [busy(1, (0, 6), ends_in_s=100), busy(5, (0, 4), ends_in_s=300)]
+    snapshot = cluster([*busy_nodes, job(2, 10, 50), job(3, 6, limit_s)], NodeTable.uniform(1, 10))
+    plan = Backfill(reservations=2, whole_nodes=True).decide(snapshot)
+    assert plan.notes.of(2).reserved_in_s == 300
+    assert plan.notes.of(3).reserved_in_s == due_s
+
+
 @pytest.mark.parametrize(
     ("now_s", "starts", "asked_again_s"),
     [(210.0, [2, 4], float("inf")), (239.9, [2], 240.0), (240.0, [2, 4], float("inf")), (240.1, [2], 270.0)],
@@ -88,10 +102,26 @@ def test_a_turn_missed_by_rounding_is_that_turn(now_s: float, turn_s: float) -> 
     assert find_next_turn_s(now_s, 0.1) == pytest.approx(turn_s, abs=1e-9)
 
 
+def free_beside(
+    free: FreeNodes, held: list[Stay], kept: list[BackfillReservation], moment: float, run_s: float
+) -> FreeNodes:
+    """What a job has that runs from a moment on, beside all that holds or is to hold anything at any time until it ends."""
+    there = free.copy()
+    for _, end, pieces in held:
+        if end <= moment:
+            there.give(pieces)
+    for item in kept:
+        if item.start_s < moment + run_s and item.end_s > moment:
+            there.take(item.pieces)
+    return there
+
+
 @on_some_worlds
 @given(snapshot=worlds(), whole_nodes=st.booleans())
-def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot, whole_nodes: bool) -> None:
-    """All waiting jobs start now or get a reservation; all that runs and all that is promised fits at every moment."""
+def test_nothing_is_promised_twice_at_any_time_nor_later_than_it_could_be(
+    snapshot: ClusterSnapshot, whole_nodes: bool
+) -> None:
+    """All waiting jobs start now or get the earliest reservation; all that runs and is promised fits at every moment."""
     jobs, nodes, demand = snapshot.jobs, snapshot.nodes, group_snapshot_requests(snapshot)
     ends, runs = estimate_ends_s(snapshot, LIMIT), estimate_runs_s(snapshot, LIMIT)
     free = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
@@ -102,15 +132,20 @@ def test_nothing_is_promised_twice_at_any_time(snapshot: ClusterSnapshot, whole_
         (snapshot.now_s, float(ends[row]), list_allocations(jobs, row))
         for row in np.flatnonzero(np.isin(jobs.state, STATES_HOLDING_RESOURCES)).tolist()
     ]
+    held = stays.copy()
     for row in np.flatnonzero(jobs.state == JobState.PENDING).tolist():
         shape, run_s = demand.shapes[int(demand.code[row])], float(runs[row])
         pieces = calendar.lane(calendar.find_delayed(shape, snapshot.now_s + run_s)).find(shape)
         if pieces is not None:
             free.take(pieces)
             calendar.start(pieces, snapshot.now_s + run_s)
-            stays.append((snapshot.now_s, snapshot.now_s + run_s, pieces))
+            held.append((snapshot.now_s, snapshot.now_s + run_s, pieces))
+            stays.append(held[-1])
             behind.append((len(calendar.reservations), stays[-1]))
         elif made := calendar.reserve(shape, run_s):
+            earlier = calendar.reservations[:-1]
+            for moment in {end for _, end, _ in stays if end < made.start_s} if not whole_nodes else ():
+                assert free_beside(free, held, earlier, moment, run_s).find(shape) is None
             stays.append((made.start_s, made.end_s, made.pieces))
             behind.append((len(calendar.reservations) - 1, stays[-1]))
     whole = FreeNodes(NodeGroups(nodes), nodes.gpus, nodes.cpus, nodes.memory_mib)
