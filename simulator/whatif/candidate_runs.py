@@ -30,7 +30,7 @@ from slurm_soda.simulator.workload import Workload
 
 _JOBS = 1000
 """So many jobs, over all members, are enough for a steady mean."""
-_MOST = 10
+_MOST = 20
 _SHORTEST_S = 0.05
 
 
