@@ -106,6 +106,12 @@ class ReservationCalendar:
         times = np.unique(
             np.concatenate(([self._now_s], self._ends, ends_s, [item.end_s for item in self.reservations]))
         )
+        alone = self._find_earliest(shape, times, ())
+        if alone is None:
+            return None
+        if not self.reservations:
+            return self._keep(alone.start_s, run_s, alone.pieces)
+        times = times[times >= alone.start_s]
         for minded, first, last in self._spans(times, run_s):
             held = [self.reservations[number] for number in minded]
             if (fit := self._find_earliest(shape, times[first:last], held)) is not None:
@@ -117,7 +123,8 @@ class ReservationCalendar:
         starts_s, ends_s = (
             np.array([getattr(item, name) for item in self.reservations]) for name in ("start_s", "end_s")
         )
-        holds = (starts_s < times[:, None] + run_s) & (ends_s > times[:, None])
+        begins = (starts_s < times[:, None] + run_s) | (starts_s == times[:, None])
+        holds = begins & (ends_s > times[:, None])
         bounds = [0, *(np.flatnonzero((holds[1:] != holds[:-1]).any(axis=1)) + 1).tolist(), len(times)]
         for first, last in pairwise(bounds):
             yield np.flatnonzero(holds[first]), first, last

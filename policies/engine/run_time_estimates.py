@@ -15,6 +15,8 @@ ESTIMATES = (LIMIT, PREDICTED)
 UNKNOWN_RUN_S = 365 * 86_400.0
 """Run time of a job of which nobody knows anything: a year, as in Slurm's sched/backfill."""
 
+LEAST_RUN_S = 1e-3
+"""A job of which is said that nothing is left holds its places for a moment all the same."""
 FIRST_GUESS_S = 600.0
 """What a job is taken to run for of which nobody knows anything: our choice. With less, jobs are stopped more often for each
 other; with more, short ones wait longer for those that turn out to be long.
@@ -58,16 +60,16 @@ def find_next_guess_s(snapshot: ClusterSnapshot, verdict: NDArray[np.int8]) -> f
 
 
 def estimate_runs_s(snapshot: ClusterSnapshot, estimate: str) -> FloatColumn:
-    """How long each job would run if it started now, one value a row, finite and positive.
+    """How long each job would run if it started now, one value a row, finite and at least :data:`LEAST_RUN_S`.
 
     ``limit``: its time limit; ``predicted``: the predicted rest of its run time, at most its time limit. Each stands in
     for the other where that is unknown, and :data:`UNKNOWN_RUN_S` where both are.
     """
     jobs = snapshot.jobs
     limit = np.where(np.isfinite(jobs.time_limit_s), jobs.time_limit_s, np.nan)
-    known = np.where(np.isfinite(jobs.remaining_s), np.maximum(jobs.remaining_s, 0.0), np.nan)
+    known = np.where(np.isfinite(jobs.remaining_s), jobs.remaining_s, np.nan)
     limited = np.where(np.isnan(limit), known, limit) if estimate == LIMIT else np.fmin(known, limit)
-    runs: FloatColumn = np.where(np.isnan(limited), UNKNOWN_RUN_S, limited)
+    runs: FloatColumn = np.where(np.isnan(limited), UNKNOWN_RUN_S, np.maximum(limited, LEAST_RUN_S))
     return runs
 
 

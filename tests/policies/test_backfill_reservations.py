@@ -83,6 +83,15 @@ def test_a_job_gets_the_gap_before_an_earlier_reservation_if_it_ends_within_it(l
     assert plan.notes.of(3).reserved_in_s == due_s
 
 
+@pytest.mark.parametrize("left_s", [0.0, -5.0])
+def test_a_job_that_says_that_nothing_is_left_keeps_nobody_waiting(left_s: float) -> None:
+    """Its reservation lasts for a moment: what others may have beside it is counted once."""
+    told = job(2, 8, 9999) | {"remaining_s": 50.0}, job(3, 8, 9999) | {"remaining_s": left_s}
+    snapshot = cluster([JOBS[0], *told, job(4, 1, 9999) | {"remaining_s": 9999.0}], NodeTable.uniform(1, 10))
+    plan = Backfill(estimate="predicted", reservations=4).decide(snapshot)
+    assert plan.starts.tolist() == [4]
+
+
 @pytest.mark.parametrize(
     ("now_s", "starts", "asked_again_s"),
     [(210.0, [2, 4], float("inf")), (239.9, [2], 240.0), (240.0, [2, 4], float("inf")), (240.1, [2], 270.0)],

@@ -34,7 +34,9 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColum
 SCORE_NAME = "rank_gpu_s"
 _AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
 """Ranks change with what jobs have run: the decision is made again once the youngest has run so much longer, and not sooner
-than that, or than a preemption takes if that is less."""
+than that, or than a preemption takes if that is less; nor sooner than"""
+_LEAST_AGAIN_S = 1.0
+"""this: a job that is to start and does not, as Slurm is late or sodad only observes, stays as young as it is."""
 
 
 class OrderedPlaces:
@@ -113,7 +115,7 @@ class OrderedPlaces:
         packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
         if not len(self.waiting()) or not running.any():
             return packed_s
-        again_s = min(self._change_s, _AGAIN_S) or _AGAIN_S
+        again_s = max(min(self._change_s, _AGAIN_S), _LEAST_AGAIN_S) if self._change_s else _AGAIN_S
         return min(packed_s, self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min())))
 
 
