@@ -80,7 +80,7 @@ def test_the_words_carry_the_figures(found: WhatIfAnswer) -> None:
     )
     assert f'name = "{best.choice.name}"' in advice.recommended_settings(found)
     said = " ".join([*advice.list_findings(found), *advice.list_caveats(found, {"still running when …": 3}, 30)])
-    for words in ("was observed", "10 workloads", "cost 1.00 s", "able to checkpoint", "3 jobs that waited or ran"):
+    for words in ("was observed", "20 workloads", "cost 1.00 s", "able to checkpoint", "3 jobs that waited or ran"):
         assert words in said
 
 
