@@ -100,7 +100,7 @@ class ReservationCalendar:
 
         As sched/backfill does, it may have a gap before they begin. Those that hold at any time while it runs count as held
         all that time: while these are the same ones, free capacity only grows. So for r reservations O(r log of ends)
-        searches.
+        searches. ``run_s`` is above 0, as :func:`.estimate_runs_s` has it.
         """
         ends_s = [end_s for end_s, _ in self._started]
         times = np.unique(
@@ -120,11 +120,9 @@ class ReservationCalendar:
 
     def _spans(self, times: FloatColumn, run_s: float) -> Iterator[tuple[IntColumn, int, int]]:
         """The reservations that hold while a job runs that starts at one of these times, and the times of which they do."""
-        starts_s, ends_s = (
-            np.array([getattr(item, name) for item in self.reservations]) for name in ("start_s", "end_s")
-        )
-        begins = (starts_s < times[:, None] + run_s) | (starts_s == times[:, None])
-        holds = begins & (ends_s > times[:, None])
+        starts_s = np.array([item.start_s for item in self.reservations])
+        ends_s = np.array([item.end_s for item in self.reservations])
+        holds = (starts_s < times[:, None] + run_s) & (ends_s > times[:, None])
         bounds = [0, *(np.flatnonzero((holds[1:] != holds[:-1]).any(axis=1)) + 1).tolist(), len(times)]
         for first, last in pairwise(bounds):
             yield np.flatnonzero(holds[first]), first, last

@@ -17,6 +17,7 @@ UNKNOWN_RUN_S = 365 * 86_400.0
 
 LEAST_RUN_S = 1e-3
 """A job of which is said that nothing is left holds its places for a moment all the same."""
+
 FIRST_GUESS_S = 600.0
 """What a job is taken to run for of which nobody knows anything: our choice. With less, jobs are stopped more often for each
 other; with more, short ones wait longer for those that turn out to be long.

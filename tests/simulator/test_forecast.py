@@ -79,7 +79,7 @@ class Listening:
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         known = np.isfinite(snapshot.jobs.remaining_s) | (snapshot.run_times.kind >= 0)
-        self.told += [(snapshot.now_s, known) for known in known.tolist()]
+        self.told += [(snapshot.now_s, one) for one in known.tolist()]
         return self._policy.decide(snapshot)
 
 

@@ -34,9 +34,10 @@ from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColum
 SCORE_NAME = "rank_gpu_s"
 _AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
 """Ranks change with what jobs have run: the decision is made again once the youngest has run so much longer, and not sooner
-than that, or than a preemption takes if that is less; nor sooner than"""
+than that, or than a preemption takes if that is less."""
 _LEAST_AGAIN_S = 1.0
-"""this: a job that is to start and does not, as Slurm is late or sodad only observes, stays as young as it is."""
+"""Never sooner than that: a job that is to start and does not, as Slurm is late or sodad only observes, stays as young as it
+is."""
 
 
 class OrderedPlaces:
