@@ -15,7 +15,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.learning.run_time_predictions import traits_of_record
+from slurm_soda.daemon.learning.job_kinds import traits_of_record
+from slurm_soda.daemon.learning.run_time_predictions import LEARN_EVERY_S
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.sharing.observed_pairs import own_alone_s
 from slurm_soda.daemon.store.engine import Store
@@ -33,7 +34,6 @@ from slurm_soda.policies.preemption_costs.observed_preemption import (
     StoppedRun,
     measure_preemption,
 )
-from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn, JobState
 from slurm_soda.slurm_ext.client import SlurmJob

@@ -12,32 +12,22 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job
+from slurm_soda.daemon.learning.ended_jobs import EndedJobs
+from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job, traits_of_record
 from slurm_soda.daemon.learning.kept_words import KeptWords
-from slurm_soda.daemon.learning.observations import record_observations
-from slurm_soda.daemon.learning.pair_observations import record_pair_observations
-from slurm_soda.daemon.learning.spread_observations import most_gpus_by_type, record_spread_observations
+from slurm_soda.daemon.learning.spread_observations import most_gpus_by_type
 from slurm_soda.daemon.learning.stored_profiles import read_iteration_times
 from slurm_soda.daemon.learning.work_left import work_left
 from slurm_soda.daemon.logs import LOGGER, log
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.engine import Store
-from slurm_soda.daemon.store.id_lists import split_list
 from slurm_soda.daemon.store.jobs.cached_job import CachedJob
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import RunTimePrediction
-from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
-from slurm_soda.policies.run_times.batch_prediction import (
-    LEARN_EVERY_S,
-    LEARNED_AFTER_S,
-    MAX_KINDS,
-    BatchRunTimePredictor,
-)
-from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.batch_prediction import MAX_KINDS, BatchRunTimePredictor
 from slurm_soda.policies.run_times.learner import LearnedRunTime
 from slurm_soda.policies.run_times.prediction_sources import (
     IterationWork,
@@ -49,19 +39,11 @@ from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S
 from slurm_soda.policies.run_times.standing_predictions import StandingPredictions
 from slurm_soda.policies.sharing.job_kinds import Estimate
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
-from slurm_soda.policies.snapshot import UNLIMITED_S, ClusterSnapshot
+from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
 
-STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
-"""Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
-MAX_PAST_JOBS = 20_000
-"""Newest ended jobs that a daemon learns from when it starts; and"""
-MAX_PAST_JOBS_PER_OWNER = 2000
-"""of one owner: nobody's many jobs hide the past of others."""
-LATE_RECORDS_S = 3600.0
-"""Accounting and agents may report an end so much later."""
-MAX_LEARNED_PER_STEP = 2000
-"""Ended jobs learned from in one step."""
+LEARN_EVERY_S = 30.0
+"""So often is written down what ended jobs showed, and what is expected of new ones."""
 MAX_PREDICTIONS_PER_STEP = 500
 """Waiting jobs of which is written down what is expected, in one step."""
 KEEP_OBSERVED_S = 365 * 86_400.0
@@ -83,8 +65,6 @@ class RunTimePredictor:
     """What :attr:`_profiles` say of an iteration, by all that tells a kind: few differ among many jobs."""
     _numbers: dict[int, tuple[float, int]] = field(default_factory=dict)
     """Kind of each listed job, with its submit time, by job id."""
-    _learned: set[int] = field(default_factory=set)
-    """Keys of jobs that were learned from, as far back as the store is looked through."""
     _told: set[int] = field(default_factory=set)
     """Keys of jobs of which something is written down."""
     _progress: Mapping[int, IterationWork] = field(default_factory=dict)
@@ -95,17 +75,22 @@ class RunTimePredictor:
     """By node."""
     _forget_s: float = -math.inf
     _failing: str = ""
+    _ended_jobs: EndedJobs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ended_jobs = EndedJobs(self.store, self.forecast)
 
     def fill(self, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], job_cache: JobCache) -> ClusterSnapshot:
         """The snapshot with run times left, where somebody knows; as it was where that fails."""
         try:
+            self._ended_jobs.teach(job_cache, snapshot.now_s)
             return self._with_run_times(snapshot, jobs, job_cache)
         except Exception as error:  # noqa: BLE001 - see above
             self._say("run-times-not-predicted", error)
             return snapshot
 
     def step(self, at: Instant, nodes: Sequence[SlurmNode], job_cache: JobCache) -> None:
-        """Learn from what ended, and write down what is expected of new jobs; now and then."""
+        """Write down what ended jobs showed, and what is expected of new ones; now and then."""
         now_s = at.now_s
         if at.steady_s < self._next_s:
             return
@@ -120,9 +105,10 @@ class RunTimePredictor:
             self._each = {}
             if first:
                 with self.store.read() as session:
-                    self._recall(session, now_s, list(job_cache.jobs.values()))
+                    live = [job.pk for job in job_cache.jobs.values() if job.pk is not None]
+                    self._told = stored.already_predicted(session, live)
             with self.store.write() as session:
-                self._learn(session, now_s, gpu_types, most_gpus_by_type(nodes))
+                self._ended_jobs.record(session, now_s, gpu_types, most_gpus_by_type(nodes))
                 self._tell(session, now_s, job_cache)
                 if first:
                     stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
@@ -208,36 +194,6 @@ class RunTimePredictor:
             attained_s, limit_s, progress=told, iterations=self._work(job.record), learnt=learnt
         )
 
-    def _recall(self, session: Session, now_s: float, live: Sequence[CachedJob]) -> None:
-        """Learn from the past once, at the start."""
-        until_s, bounds = now_s - LATE_RECORDS_S, (MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER)
-        for past in stored.past_run_times(session, STATES_LEARNED_FROM, until_s, *bounds):
-            if past.run_s > 0:
-                self.forecast.ended(traits_of_job(past), past.run_s)
-        self._told = stored.already_predicted(session, [job.pk for job in live if job.pk is not None])
-
-    def _learn(
-        self, session: Session, now_s: float, gpu_types: Mapping[str, str], most_gpus: Mapping[str, int]
-    ) -> None:
-        from_s, until_s = now_s - LATE_RECORDS_S, now_s - LEARNED_AFTER_S
-        recent = stored.ended_keys(session, from_s, until_s, MAX_LEARNED_PER_STEP)
-        fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._learned])
-        runs = ended_runs_by_job(session, fresh)
-        for job in fresh:
-            self._teach(job, runs.get(job.id, ()))
-            predicted = stored.run_time_prediction_of(session, job.id)
-            if predicted is not None:
-                predicted.actual_s = _run_s(runs.get(job.id, ()))
-        record_observations(session, fresh, runs, gpu_types, now_s)
-        record_pair_observations(session, fresh, gpu_types, now_s)
-        record_spread_observations(session, fresh, runs, gpu_types=gpu_types, most_gpus=most_gpus, now_s=now_s)
-        self._learned = set(recent)
-
-    def _teach(self, job: Job, runs: Sequence[JobRun]) -> None:
-        run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
-        if run_s and job.state in STATES_LEARNED_FROM:
-            self.forecast.ended(traits_of_job(job), run_s)
-
     def _tell(self, session: Session, now_s: float, job_cache: JobCache) -> None:
         waiting = (job for job in job_cache.jobs.values() if job.pk is not None and job.end_s is None)
         self._told &= {job.pk for job in job_cache.jobs.values() if job.pk is not None}
@@ -258,37 +214,6 @@ class RunTimePredictor:
             self._failing = repr(error)
             log(logging.WARNING, event, error=f"{type(error).__name__}: {error}")
             LOGGER.debug("unexpected", exc_info=True)
-
-
-def traits_of_record(record: SlurmJob) -> SubmissionTraits:
-    """What a job's run time is predicted from, as Slurm lists it."""
-    model = record.hints.model or ""
-    return SubmissionTraits(record.user, record.gpus, record.partition, record.name, model, record.time_limit_s)
-
-
-def traits_of_job(job: Job | stored.PastRunTime) -> SubmissionTraits:
-    """What a job's run time is predicted from, as the store has it: with the time limit that it had last.
-
-    Nothing of ours changes limits, and owners can only lower theirs, to what they know better by then. One that an operator
-    raised, or that Slurm lowered (``--time-min``), is missing in one group of those who submit the same limit, and counts
-    in all groups that do not ask for it.
-    """
-    model, limit_s = str(job.hints.get("model", "")), UNLIMITED_S if job.time_limit_s is None else job.time_limit_s
-    return SubmissionTraits(job.user, job.gpus, job.partition, job.name, model, limit_s)
-
-
-def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
-    """Ended runs of jobs, by the key of the job."""
-    found: dict[int, list[JobRun]] = {}
-    for keys in split_list([job.id for job in jobs]):
-        query = select(JobRun).where(JobRun.job_pk.in_(keys), JobRun.end_s.is_not(None))
-        for run in session.scalars(query.order_by(JobRun.restart)):
-            found.setdefault(run.job_pk, []).append(run)
-    return found
-
-
-def _run_s(runs: Sequence[JobRun]) -> float:
-    return math.fsum(max(run.end_s - run.start_s, 0.0) for run in runs if run.end_s is not None)
 
 
 def _attained_s(job: CachedJob, now_s: float) -> float:

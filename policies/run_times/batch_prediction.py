@@ -17,8 +17,6 @@ from slurm_soda.policies.run_times.running_jobs import RunningJobs
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.policies.snapshot_file.identifiers import JobIdColumn
 
-LEARNED_AFTER_S, LEARN_EVERY_S = 60.0, 30.0
-"""sodad learns from a job once its end is so long ago, as accounting and agents report later, and so often."""
 RENEW_RATIO = 0.1
 """A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before; and"""
 RENEW_JOBS = 10
@@ -113,10 +111,8 @@ class BatchRunTimePredictor:
     def remaining(self, numbers: IntColumn, attained_s: FloatColumn) -> tuple[FloatColumn, FloatColumn]:
         """Run time left, and its error, of jobs by the numbers of their kinds and what they have run for.
 
-        NaN until a job has ended: only jobs that have not would tell anything, by which all run times would look long.
+        Before the first job has ended they follow from a distribution without a typical time and from jobs that run.
         """
-        if not self.learner.learnt:
-            return np.full(len(numbers), np.nan), np.full(len(numbers), np.nan)
         stale = (number for number in np.unique(numbers).tolist() if self._is_stale(number))
         for number in list(islice(stale, MAX_RENEWED)):
             self._renew(number)
@@ -124,8 +120,6 @@ class BatchRunTimePredictor:
 
     def expected(self, numbers: IntColumn, worked_s: FloatColumn) -> ExpectedRunTimes:
         """The distributions behind :meth:`remaining`, of the same jobs."""
-        if not self.learner.learnt:
-            return ExpectedRunTimes(np.zeros((0, BINS)), np.full(len(numbers), -1, dtype=np.int64), worked_s)
         kinds, kind = np.unique(numbers, return_inverse=True)
         return ExpectedRunTimes(self._probability[kinds], kind.astype(np.int64).ravel(), worked_s)
 

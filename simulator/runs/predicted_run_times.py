@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -24,16 +22,6 @@ from slurm_soda.simulator.workload import Workload
 _LEAST_STEP_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionDelays:
-    """How late predictions know what they are made from; by default they learn at once, and no job tells its progress."""
-
-    learn_s: float = 0.0
-    """So long after a job's end its run time is learned."""
-    progress_s: float = math.inf
-    """A job that has worked for so long is known to tell truly what is left of it."""
-
-
 class PolicyWithPredictions:
     """A policy that is told predictions in place of the run times of a workload's jobs; one object serves one run.
 
@@ -42,10 +30,14 @@ class PolicyWithPredictions:
     is learned.
     """
 
-    def __init__(self, policy: Policy, workload: Workload, past: Workload | None, delays: PredictionDelays) -> None:
-        """``past`` jobs are learned first, in the order in which they would have ended had they started at once.
+    def __init__(self, policy: Policy, workload: Workload, past: Workload | None, tells_after_s: float) -> None:
+        """Learn from ``past`` jobs first, in the order in which they would have ended had they started at once.
 
-        ``workload.expected_s`` must be the truth.
+        Args:
+            policy: whoever is told.
+            workload: its jobs; ``expected_s`` must be the truth.
+            past: jobs that ended before; None: none.
+            tells_after_s: a job that has worked for so long is known to tell truly what is left of it; infinite: none does.
         """
         self._policy, self.name = policy, policy.name
         if isinstance(policy, CpuJobsLastPolicy):
@@ -61,17 +53,12 @@ class PolicyWithPredictions:
         self._most_s = np.zeros(len(workload))
         """The most that each job had worked before it lost some of it."""
         self._present: IntColumn = np.zeros(0, dtype=np.int64)
-        self._delays = delays
-        self._ended: deque[tuple[float, int]] = deque()
-        """Jobs to be learned from: when, and their rows."""
+        self._tells_after_s = tells_after_s
 
     def decide(self, snapshot: ClusterSnapshot) -> Plan:
         """As the policy decides, with predictions in the place of ``remaining_s``."""
         rows = snapshot.jobs.job_id - 1
         for row in self._present[~np.isin(self._present, rows, assume_unique=True)].tolist():
-            self._ended.append((snapshot.now_s + self._delays.learn_s, row))
-        while self._ended and self._ended[0][0] <= snapshot.now_s:
-            row = self._ended.popleft()[1]
             if math.isfinite(run_s := float(self._run_s[row])):  # of an instance of a service nothing is learned
                 self._forecast.ended(self._traits[row], run_s)
         self._present = rows
@@ -82,7 +69,7 @@ class PolicyWithPredictions:
         self._most_s[rows] = most_s = np.maximum(self._most_s[rows], attained_s)
         told_s = self._remaining_s(rows, most_s) + (most_s - attained_s)
         run_times = self._forecast.expected(self._kind[rows], most_s)
-        if (tells := attained_s >= self._delays.progress_s).any():
+        if (tells := attained_s >= self._tells_after_s).any():
             told_s = np.where(tells, left_s, told_s)
             run_times = replace(run_times, kind=np.where(tells, -1, run_times.kind))
         predicted = replace(snapshot, jobs=snapshot.jobs.with_columns(remaining_s=told_s), run_times=run_times)
@@ -96,19 +83,16 @@ class PolicyWithPredictions:
         return self._decide_again_when_known(predicted, decide_again_in_time(predicted, plan), attained_s)
 
     def _decide_again_when_known(self, snapshot: ClusterSnapshot, plan: Plan, attained_s: FloatColumn) -> Plan:
-        """The plan, to be made anew when more becomes known while GPU jobs wait: the run time of a job that ended, or what
-        is left of one that runs.
-        """
+        """The plan, to be made anew when a running job tells what is left of it while GPU jobs wait."""
         runs, waits = _split_gpu_jobs(snapshot, plan)
         if not waits.any():
             return plan
-        known_s = [max(at_s, snapshot.now_s + _LEAST_STEP_S) for at_s, _ in islice(self._ended, 1)]
-        tells_in_s = self._delays.progress_s - attained_s[runs]
-        known_s += (snapshot.now_s + np.maximum(tells_in_s[tells_in_s > 0], _LEAST_STEP_S)).tolist()
-        return replace(plan, next_event_s=min([plan.next_event_s, *known_s]))
+        tells_in_s = self._tells_after_s - attained_s[runs]
+        known_s = snapshot.now_s + np.maximum(tells_in_s[tells_in_s > 0], _LEAST_STEP_S)
+        return replace(plan, next_event_s=min(plan.next_event_s, float(known_s.min(initial=math.inf))))
 
     def _remaining_s(self, rows: IntColumn, attained_s: FloatColumn) -> FloatColumn:
-        """Never more than time limits leave; NaN where nothing was learned."""
+        """Never more than time limits leave."""
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
         self._forecast.observe(rows, self._kind[rows], attained_s)
@@ -171,13 +155,13 @@ def with_estimated_run_times(policy: Policy, workload: Workload) -> Policy:
 
 
 def with_predicted_run_times(
-    policy: Policy, workload: Workload, past: Workload | None, delays: PredictionDelays | None = None
+    policy: Policy, workload: Workload, past: Workload | None, tells_after_s: float = math.inf
 ) -> Policy:
     """The policy, told predictions; see :class:`PolicyWithPredictions`."""
     ranking = policy.ranking() if isinstance(policy, RankingPolicy) else None
     starts_only = isinstance(policy, StartsOnlyPolicy) or (ranking is not None and not ranking.rules.preemptive)
     return (StartsOnlyPolicyWithPredictions if starts_only else PolicyWithPredictions)(
-        policy, workload, past, delays or PredictionDelays()
+        policy, workload, past, tells_after_s
     )
 
 

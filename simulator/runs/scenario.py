@@ -45,7 +45,6 @@ from slurm_soda.simulator.runs.policy_choice import (
     service_gpu_s,
 )
 from slurm_soda.simulator.runs.predicted_run_times import (
-    PredictionDelays,
     with_estimated_run_times,
     with_predicted_run_times,
 )
@@ -88,8 +87,8 @@ class Scenario:
     predicted: bool = False
     """Policies are told predictions of run times; ``workload.expected_s`` is the truth, from which the time that a job ran
     follows."""
-    delays: PredictionDelays = field(default_factory=PredictionDelays)
-    """How late predictions know what they are made from."""
+    tells_after_s: float = np.inf
+    """Of a job that has worked for so long predictions know what is left; infinite: no job tells its progress."""
     requeue_s: float = 0.0
     """A preempted job starts again so long after it left at the earliest; only where policies are told predictions."""
     learns_costs: bool = True
@@ -185,7 +184,7 @@ class Scenario:
         preemptions = PreemptionLog() if learns else None
         goes_by_spread = isinstance(policy, PlacesBySpreadPolicy)
         if self.predicted:
-            policy = with_predicted_run_times(policy, self.workload, self.past, self.delays)
+            policy = with_predicted_run_times(policy, self.workload, self.past, self.tells_after_s)
             if self.requeue_s and not isinstance(policy, StartsOnlyPolicy):
                 policy = RequeuedJobsWait(policy, self.requeue_s)
         else:

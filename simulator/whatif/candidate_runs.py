@@ -12,14 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from slurm_soda.policies.registry.catalog import find_entry
-from slurm_soda.policies.run_times.batch_prediction import LEARN_EVERY_S, LEARNED_AFTER_S
 from slurm_soda.policies.scope.scope import Scope
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.report.run_results import FailedRun, PolicyRuns, SimulatedRun
 from slurm_soda.simulator.runs.batch import RunProgressCallback, SimulationBatch, run_batch
 from slurm_soda.simulator.runs.estimates import PREDICTED, with_estimates
 from slurm_soda.simulator.runs.policy_choice import PolicyChoice, service_gpu_s
-from slurm_soda.simulator.runs.predicted_run_times import PredictionDelays
 from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.services.service_set import PEAK, PLACED, ServingRules
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
@@ -231,9 +229,6 @@ class CandidateRunner:
     ) -> SimulationBatch:
         """The runs of all choices; nobody shares but in the role of those that do. ``scope``: whom alone they change."""
         costs = costs or self.soda(self._restart_s)
-        delays = PredictionDelays(
-            LEARNED_AFTER_S + LEARN_EVERY_S / 2, TOLD_AFTER_S if self._question.tells_progress else math.inf
-        )
         history_gpu_s = service_gpu_s(self._site.workload)
         scenarios = tuple(
             Scenario(
@@ -243,7 +238,7 @@ class CandidateRunner:
                 history_gpu_s=history_gpu_s,
                 seed=seed,
                 predicted=estimates == PREDICTED,
-                delays=delays,
+                tells_after_s=TOLD_AFTER_S if self._question.tells_progress else math.inf,
                 requeue_s=0.0 if role == "sharing" else REQUEUE_S,
                 sharing=self._question.sharing if role == "sharing" else None,
                 passing_limit_s=np.inf if role in _UNBOUNDED else self._question.passing_limit_s,

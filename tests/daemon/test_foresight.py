@@ -12,14 +12,14 @@ from sqlalchemy import select, text
 from slurm_soda.daemon.api.view_json import decode_view, encode_view
 from slurm_soda.daemon.api.views import JobDetailView, ViewHeader
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.learning import run_time_predictions
+from slurm_soda.daemon.learning import job_kinds, run_time_predictions
+from slurm_soda.daemon.learning.ended_jobs import RECORDED_AFTER_S
 from slurm_soda.daemon.learning.job_kinds import gpu_type_of
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow, RunTimePrediction
 from slurm_soda.daemon.store.tables.scheduling import Job, JobNodeUsage, JobRun
-from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
 from slurm_soda.policies.run_times.prediction_sources import RunTimeSource
 from slurm_soda.policies.run_times.remaining_time_curve import MIDDLES_S
 from slurm_soda.slurm_ext.hints.flags import Hints
@@ -77,7 +77,7 @@ def test_a_policy_by_run_times_starts_whom_history_says_is_short(
 def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: FakeSlurm, daemon: Start) -> None:
     job = slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
-    sodad.follow(100 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(100 + 2 * RECORDED_AFTER_S, every_s=2.0)
     assert job.state == "COMPLETED"
     row = told(sodad, 1)
     assert (row.predicted_by, row.run_s) == (RunTimeSource.LIMIT, 3600.0)
@@ -87,7 +87,7 @@ def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: Fak
 def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm, daemon: Start) -> None:
     slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
-    sodad.follow(100 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(100 + 2 * RECORDED_AFTER_S, every_s=2.0)
     learner = sodad.cycles._observer.run_time_predictor.forecast.learner
     assert learner.learnt == 1
     slurm.submit(2, gpus=1, work_s=50.0)
@@ -131,7 +131,7 @@ def test_running_jobs_that_outlive_what_was_expected_teach_unless_they_share(
     sodad.follow(400, every_s=20.0)
     assert {job.state for job in running} == {"RUNNING"}
     learner = sodad.cycles._observer.run_time_predictor.forecast.learner
-    known = learner.known(run_time_predictions.traits_of_record(slurm.jobs()[0]))
+    known = learner.known(job_kinds.traits_of_record(slurm.jobs()[0]))
     assert known.jobs == 10
     assert (float(known.probability[MIDDLES_S > 300.0].sum()) > 0.25) is not shares
 
@@ -141,10 +141,10 @@ def test_a_job_has_the_same_traits_listed_and_stored(slurm: FakeSlurm, daemon: S
     slurm.submit(1, gpus=1, work_s=20.0, time_limit_s=limit_s, hints=Hints(model="resnet50"))
     sodad = daemon(**SJF)
     sodad.run()
-    listed = run_time_predictions.traits_of_record(slurm.jobs()[0])
-    assert listed == run_time_predictions.traits_of_job(sodad.job(1))
+    listed = job_kinds.traits_of_record(slurm.jobs()[0])
+    assert listed == job_kinds.traits_of_job(sodad.job(1))
     assert listed.limit_s == limit_s
-    sodad.follow(20 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(20 + 2 * RECORDED_AFTER_S, every_s=2.0)
     known = sodad.cycles._observer.run_time_predictor.forecast.learner.known(listed)
     assert (known.jobs, known.group.limit_s) == (1, None if math.isinf(limit_s) else limit_s)
 
@@ -162,7 +162,7 @@ def test_jobs_that_name_a_model_teach_their_kind(slurm: FakeSlurm, daemon: Start
                 gpu_util_ratio=0.8, gpu_util_last_ratio=0.8, gpu_memory_peak_mib=16_000.0, cpu_s=1.0, memory_peak_mib=1.0,
             )
         )  # fmt: skip
-    sodad.follow(200 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(200 + 2 * RECORDED_AFTER_S, every_s=2.0)
     with sodad.store.read() as session:
         assert len(session.scalars(select(ObservedJob)).all()) == 1
         values = {row.quantity: row for row in session.scalars(select(ProfileValueRow))}

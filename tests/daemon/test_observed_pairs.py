@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.learning.ended_jobs import RECORDED_AFTER_S
 from slurm_soda.daemon.learning.profile_rows import row_columns, value_from_row
 from slurm_soda.daemon.sharing.observed_pairs import LATE_S, ObservedRun, behind_s, observe_pairs, saves_every_s
 from slurm_soda.daemon.sharing.sharing_snapshot import SharingSnapshotReader
 from slurm_soda.daemon.store import kind_profiles as stored
 from slurm_soda.daemon.store.progress import CoRunners, RunId
 from slurm_soda.daemon.store.tables.progress import JobPaceRow, JobProgressRow
-from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
 from slurm_soda.policies.sharing.pair_knowledge.profile_values import ProfileSubject, ProfileValue
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
@@ -246,7 +246,7 @@ def test_an_ended_pair_is_learned_by_the_running_daemon(slurm: FakeSlurm, daemon
     slurm.submit(2, gpus=1, work_s=1e6, devices=(0,), guest=True, **model)
     nodes.follow(120, {1: 5.0, 2: 5.0})
     nodes.close()
-    sodad.follow(40 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(40 + 2 * RECORDED_AFTER_S, every_s=2.0)
     assert slurm.all[1].state == "COMPLETED"
     with sodad.store.read() as session:
         (value,) = [value_from_row(row) for row in stored.all_values(session, "xi_time_slicing")]

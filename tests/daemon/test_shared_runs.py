@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import select
 
 from slurm_soda.daemon.api.report_writer import ReportWriter
+from slurm_soda.daemon.learning.ended_jobs import RECORDED_AFTER_S
 from slurm_soda.daemon.sharing.co_runners import find_sharing_jobs
 from slurm_soda.daemon.store.jobs.completed_services import completed_services_gpu_s
 from slurm_soda.daemon.store.kind_profiles import past_run_times
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
-from slurm_soda.policies.run_times.batch_prediction import LEARNED_AFTER_S
 from slurm_soda.slurm_ext.client import HeldOnNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.wire.core_tuning import GuestGpus, ReportAnswer
@@ -85,7 +85,7 @@ def test_nothing_about_jobs_alone_is_learned_from_shared_runs(slurm: FakeSlurm, 
     slurm.submit(3, gpus=2, work_s=100.0, hints=MODEL, devices=(0, 1), guest=True)
     slurm.tick()
     sodad = daemon(**SHARING)
-    sodad.follow(100 + 2 * LEARNED_AFTER_S, every_s=2.0)
+    sodad.follow(100 + 2 * RECORDED_AFTER_S, every_s=2.0)
     assert {job.state for job in slurm.all.values()} == {"COMPLETED"}
     with sodad.store.read() as session:
         key = session.scalars(select(Job.id).where(Job.job_id == 2)).one()

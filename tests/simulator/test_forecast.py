@@ -17,7 +17,6 @@ from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.predicted_run_times import (
     PolicyWithPredictions,
-    PredictionDelays,
     StartsOnlyPolicyWithPredictions,
     traits_of_workload,
     with_predicted_run_times,
@@ -67,30 +66,6 @@ def test_users_who_repeat_themselves_are_nearly_as_good_as_known(policy: str) ->
     assert exact * 0.999 <= told <= 1.1 * exact
     assert told < nothing
     assert cold < nothing, "without a history it learns from the jobs that end"
-
-
-class Listening:
-    """A policy that keeps what it is told of run times."""
-
-    name = "listening"
-
-    def __init__(self) -> None:
-        self._policy, self.told = make_policy("soda", {}), list[tuple[float, bool]]()
-
-    def decide(self, snapshot: ClusterSnapshot) -> Plan:
-        known = np.isfinite(snapshot.jobs.remaining_s) | (snapshot.run_times.kind >= 0)
-        self.told += [(snapshot.now_s, one) for one in known.tolist()]
-        return self._policy.decide(snapshot)
-
-
-def test_a_policy_is_told_nothing_until_a_job_has_ended_and_its_end_is_known() -> None:
-    """As by sodad, which has no distribution before either."""
-    rows = [{"submit_s": 10.0 * at, "run_s": 50.0, "gpus": 1, "time_limit_s": 600.0} for at in range(40)]
-    jobs, listening = with_estimates(Workload.build("made", rows), "predicted"), Listening()
-    policy = with_predicted_run_times(listening, jobs, None, PredictionDelays(learn_s=75.0))
-    Scenario(jobs, parse_cluster("1x2")).run(policy)
-    assert {known for now_s, known in listening.told if now_s < 125.0} == {False}
-    assert {known for now_s, known in listening.told if now_s > 125.0} == {True}
 
 
 @pytest.mark.parametrize(
@@ -146,34 +121,37 @@ def test_nobody_is_told_of_what_has_not_happened() -> None:
     assert len(told[0]) > 100
 
 
-def watch(jobs: Workload, delays: PredictionDelays) -> tuple[Watched, SimulationOutcome]:
+def watch(jobs: Workload, tells_after_s: float) -> tuple[Watched, SimulationOutcome]:
     watched = Watched()
-    scenario = Scenario(with_estimates(jobs, "predicted"), parse_cluster("1x2"), predicted=True, delays=delays)
+    scenario = Scenario(
+        with_estimates(jobs, "predicted"), parse_cluster("1x2"), predicted=True, tells_after_s=tells_after_s
+    )
     return watched, scenario.run(watched)
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_the_policy_is_asked_again_when_more_becomes_known_while_jobs_wait(gpus: int) -> None:
-    """At 80 s the job that ended at 10 s is learned from, at 210 s the long one tells its progress: neither is an event."""
+def test_the_policy_is_asked_again_when_a_job_tells_its_progress_while_others_wait(gpus: int) -> None:
+    """At 210 s the long one does, which is no event."""
     rows = [{"submit_s": 0.0, "run_s": 10.0}, {"submit_s": 0.0, "run_s": 5000.0}, {"submit_s": 5.0, "run_s": 20.0}]
     jobs = Workload.build("waits", [row | {"gpus": gpus if row["submit_s"] else 1, "user": "alice"} for row in rows])
-    asked_s = {one[0] for one in watch(jobs, PredictionDelays(learn_s=70.0, progress_s=210.0))[0].told}
-    assert {80.0, 210.0} & asked_s == ({80.0, 210.0} if gpus > 1 else set()), "only while one waits"
+    asked_s = {one[0] for one in watch(jobs, 210.0)[0].told}
+    assert (210.0 in asked_s) == (gpus > 1), "only while one waits"
 
 
-def test_predictions_learn_as_late_as_is_said() -> None:
-    """The policy does not go by them, so all that differs is what it is told: first when the first job was learned from."""
-    jobs = workload(9, 40)
-    at_once, late, never = (watch(jobs, PredictionDelays(learn_s))[0].told for learn_s in (0.0, 7200.0, 1e12))
-    first_s, later_s = (
-        next(one[0] for one, other in zip(told, never, strict=True) if one[2] != other[2] and one[2] == one[2])
-        for told in (at_once, late)
-    )
-    assert later_s >= first_s + 7200.0
+def test_who_decides_what_runs_next_knows_how_long_the_job_before_ran() -> None:
+    """The policy does not go by what it is told, so all that differs is what ended jobs taught by then."""
+    rows = [{"submit_s": 0.0, "run_s": 2000.0, "user": "alice"}, {"submit_s": 100.0, "run_s": 9.0, "user": "alice"}]
+    told = [
+        one[2]
+        for one in watch(Workload.build("two", [{**row, "gpus": 2} for row in rows]), math.inf)[0].told
+        if one[1] == 2
+    ]
+    first_s, *_, last_s = told
+    assert abs(last_s - 2000.0) < abs(first_s - 2000.0)
 
 
 def test_who_tells_its_progress_is_known_once_it_has_worked_for_long_enough() -> None:
-    watched, outcome = watch(workload(9, 40), PredictionDelays(progress_s=500.0))
+    watched, outcome = watch(workload(9, 40), 500.0)
     long_ago = [one for one in watched.told if one[0] >= outcome.first_start_s[one[1] - 1] + 500.0]
     assert len(long_ago) > 20
     for now_s, job_id, left_s in long_ago:

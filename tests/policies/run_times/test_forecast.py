@@ -23,17 +23,15 @@ def test_a_column_is_what_each_curve_says() -> None:
         assert (estimate.value, estimate.error) == pytest.approx((left_s[at], error_s[at]))
 
 
-def test_nothing_is_expected_of_anybody_until_a_job_has_ended() -> None:
+def test_running_jobs_tell_of_run_times_before_any_has_ended() -> None:
     forecast, kind = BatchRunTimePredictor(), SubmissionTraits("alice", 1)
-    ids, numbers = np.arange(3), np.full(3, forecast.number(kind))
-    forecast.observe(ids, numbers, np.full(3, 5000.0))
-    left_s, error_s = forecast.remaining(numbers, np.full(3, 5000.0))
-    assert np.isnan(left_s).all()
-    assert np.isnan(error_s).all()
-    assert forecast.expected(numbers, np.full(3, 5000.0)).kind.tolist() == [-1, -1, -1]
-    forecast.ended(kind, 60.0)
-    assert np.isfinite(forecast.remaining(numbers, np.full(3, 5000.0))[0]).all()
-    assert forecast.expected(numbers, np.full(3, 5000.0)).kind.tolist() == [0, 0, 0]
+    ids, numbers, attained_s = np.arange(8), np.full(8, forecast.number(kind)), np.full(8, 60.0)
+    before_s = forecast.remaining(numbers, attained_s)[0]
+    assert np.isfinite(before_s).all()
+    for reached_s in np.geomspace(60.0, 5000.0, 40):
+        forecast.observe(ids, numbers, np.full(8, reached_s))
+    assert (forecast.remaining(numbers, attained_s)[0] > 1.5 * before_s).all()
+    assert forecast.expected(numbers, attained_s).kind.tolist() == [0] * 8
 
 
 def test_a_curve_follows_its_owners_jobs() -> None:

@@ -1,0 +1,122 @@
+"""What ended jobs teach: their run times at once, what else they showed once agents and accounting have reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from slurm_soda.daemon.learning.job_kinds import traits_of_job, traits_of_record
+from slurm_soda.daemon.learning.observations import record_observations
+from slurm_soda.daemon.learning.pair_observations import record_pair_observations
+from slurm_soda.daemon.learning.spread_observations import record_spread_observations
+from slurm_soda.daemon.store import kind_profiles as stored
+from slurm_soda.daemon.store.engine import Store
+from slurm_soda.daemon.store.id_lists import split_list
+from slurm_soda.daemon.store.jobs.cached_job import CachedJob, CachedRun
+from slurm_soda.daemon.store.jobs.job_cache import JobCache
+from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
+from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+
+STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
+"""Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
+RECORDED_AFTER_S = 60.0
+"""What a job showed is recorded once its end is so long ago: agents and accounting report later."""
+LATE_RECORDS_S = 3600.0
+"""They may report an end so much later."""
+MAX_PAST_JOBS = 20_000
+"""Newest ended jobs that a daemon learns from when it starts; and"""
+MAX_PAST_JOBS_PER_OWNER = 2000
+"""of one owner: nobody's many jobs hide the past of others."""
+MAX_RECORDED_PER_STEP = 2000
+"""Ended jobs recorded in one step."""
+
+
+class EndedJobs:
+    """Each ended job teaches once; one object for each run of the daemon."""
+
+    def __init__(self, store: Store, forecast: BatchRunTimePredictor) -> None:
+        self._store, self._forecast = store, forecast
+        self._recalled = False
+        self._taught: dict[int, float] = {}
+        """Ends of jobs whose run times were learned, by key, as far back as one may still be told of."""
+        self._recorded: set[int] = set()
+        """Keys of jobs of which is recorded what they showed, as far back."""
+
+    def teach(self, job_cache: JobCache, now_s: float) -> None:
+        """Learn the run times of jobs that have ended since the last call; first of all, those of the past.
+
+        Whoever decides what runs next on the GPUs of an ended job knows how long it ran. If it taught a minute late, those
+        that go on would teach alone for that minute, and everything would look long.
+
+        Complexity: O(jobs of the cache).
+        """
+        if not self._recalled:
+            self._recall(now_s)
+        fresh = [job for job in job_cache.jobs.values() if self._is_fresh(job, now_s)]
+        for job in sorted(fresh, key=lambda job: (job.end_s or 0.0, job.job_id)):
+            if job.record is not None and job.pk is not None and job.end_s is not None:
+                self._teach(job.pk, job.end_s, traits_of_record(job.record), job.runs.values())
+
+    def record(
+        self, session: Session, now_s: float, gpu_types: Mapping[str, str], most_gpus: Mapping[str, int]
+    ) -> None:
+        """Write down what jobs showed that ended a while ago; those that Slurm did not list at their end teach now."""
+        recent = stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s - RECORDED_AFTER_S, MAX_RECORDED_PER_STEP)
+        fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._recorded])
+        runs = ended_runs_by_job(session, fresh)
+        for job in fresh:
+            if job.state in STATES_LEARNED_FROM and job.end_s is not None:
+                self._teach(job.id, job.end_s, traits_of_job(job), runs.get(job.id, ()))
+            predicted = stored.run_time_prediction_of(session, job.id)
+            if predicted is not None:
+                predicted.actual_s = _run_s(runs.get(job.id, ()))
+        record_observations(session, fresh, runs, gpu_types, now_s)
+        record_pair_observations(session, fresh, gpu_types, now_s)
+        record_spread_observations(session, fresh, runs, gpu_types=gpu_types, most_gpus=most_gpus, now_s=now_s)
+        self._recorded = set(recent)
+        self._taught = {key: end_s for key, end_s in self._taught.items() if end_s >= now_s - 2 * LATE_RECORDS_S}
+
+    def _recall(self, now_s: float) -> None:
+        with self._store.read() as session:
+            past_jobs = stored.past_run_times(
+                session, STATES_LEARNED_FROM, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER
+            )
+            self._taught = dict.fromkeys(
+                stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s, MAX_PAST_JOBS), now_s
+            )
+        self._recalled = True
+        for past in past_jobs:
+            if past.run_s > 0:
+                self._forecast.ended(traits_of_job(past), past.run_s)
+
+    def _is_fresh(self, job: CachedJob, now_s: float) -> bool:
+        """Slurm shows its end, and all of its runs are known."""
+        if job.end_s is None or job.pk is None or job.pk in self._taught or job.record is None:
+            return False
+        return job.end_s >= now_s - LATE_RECORDS_S and job.state in STATES_LEARNED_FROM and not job.missing_runs
+
+    def _teach(self, key: int, end_s: float, traits: SubmissionTraits, runs: Collection[CachedRun | JobRun]) -> None:
+        if key in self._taught:
+            return
+        self._taught[key] = end_s
+        run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
+        if run_s > 0:
+            self._forecast.ended(traits, run_s)
+
+
+def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:
+    """Ended runs of jobs, by the key of the job."""
+    found: dict[int, list[JobRun]] = {}
+    for keys in split_list([job.id for job in jobs]):
+        query = select(JobRun).where(JobRun.job_pk.in_(keys), JobRun.end_s.is_not(None))
+        for run in session.scalars(query.order_by(JobRun.restart)):
+            found.setdefault(run.job_pk, []).append(run)
+    return found
+
+
+def _run_s(runs: Iterable[CachedRun | JobRun]) -> float:
+    return math.fsum(max(run.end_s - run.start_s, 0.0) for run in runs if run.end_s is not None)
