@@ -136,7 +136,7 @@ class RunTimePredictor:
             [not any(run.shared for run in job_cache.jobs[job_id].runs.values()) for job_id in ids], dtype=bool
         )
         self.forecast.observe(table.job_id, numbers, np.where(alone, attained_s, 0.0))
-        predicted_s, _ = self.forecast.remaining(numbers, attained_s)
+        predicted_s = self.forecast.remaining(numbers, attained_s)
         left_s = self._standing.remaining(table.job_id, attained_s, predicted_s)
         by_history = np.full(len(ids), True)
         listed = (jobs[job_id] for job_id in ids)

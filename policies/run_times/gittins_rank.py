@@ -12,12 +12,20 @@ grows with a, and the order is that of least attained service.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
-from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, MIDDLES_S, locate_in_bins
+from slurm_soda.policies.run_times.remaining_time_curve import (
+    BINS,
+    EDGES_S,
+    LOW_S,
+    MIDDLES_S,
+    ROWS_AT_ONCE,
+    accumulate,
+    locate_in_bins,
+)
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn
 
 _UNIFORM: FloatColumn = np.full(BINS, 1.0 / BINS)
@@ -37,7 +45,7 @@ def find_ranks(
     A job with a distribution is ranked by it; another one by its ``remaining_s``; one of which nobody knows anything as if
     its run time were spread evenly in its logarithm. ``cost_s`` takes few different values.
 
-    Complexity: O(jobs + kinds), and 1 ms for a kind and cost not seen before.
+    Complexity: O(jobs), and O(bins) for each kind and cost, and for each job that has run.
     """
     known = np.isfinite(remaining_s)
     ranks: FloatColumn = np.where(known, np.maximum(remaining_s, 1.0) + cost_s, 0.0)
@@ -45,40 +53,52 @@ def find_ranks(
     worked_s = np.where(kind >= 0, expected.worked_s if len(expected.kind) else 0.0, executed_s)
     rows = np.flatnonzero((kind >= 0) | ~known)
     if len(rows):
-        keys = np.stack((kind[rows].astype(np.float64), cost_s[rows], stops[rows].astype(np.float64)))
+        curves = _Curves.of(expected.probability if len(expected.kind) else _UNIFORM[:0])
+        # Of jobs that have not run yet many are alike.
+        begun = worked_s[rows] > 0
+        keys = np.stack((kind[rows][~begun].astype(np.float64), cost_s[rows][~begun], stops[rows][~begun]))
         which, of_row = np.unique(keys, axis=1, return_inverse=True)
-        curves = np.stack([_curve_of(expected, int(number), cost, bool(may)) for number, cost, may in which.T.tolist()])
-        ranks[rows] = _interpolate(curves, of_row.ravel(), worked_s[rows])
+        fresh = curves.ranks(which[0].astype(np.int64), np.zeros(which.shape[1]), which[1], which[2] > 0)
+        ranks[rows[~begun]] = fresh[of_row.ravel()]
+        for first in range(0, int(begun.sum()), ROWS_AT_ONCE):
+            mine = rows[begun][first : first + ROWS_AT_ONCE]
+            ranks[mine] = curves.ranks(kind[mine], worked_s[mine], cost_s[mine], stops[mine])
     return ranks
 
 
-def rank_curve(probability: FloatColumn, cost_s: float, stops: bool = True) -> FloatColumn:
-    """The rank at each of :data:`.EDGES_S`, of a run time with these probabilities of bins, none of them 0."""
-    return _cached_curve(np.ascontiguousarray(probability).tobytes(), cost_s, stops)
+@dataclass(frozen=True, slots=True)
+class _Curves:
+    """Distributions, the last of them of what nobody knows anything, so that it is the one of number -1.
 
+    Attributes:
+        past: how likely run times are below each edge; shape (kinds, edges).
+        work_s: what these run times add to the mean.
+    """
 
-def _curve_of(expected: ExpectedRunTimes, number: int, cost_s: float, stops: bool) -> FloatColumn:
-    return rank_curve(_UNIFORM if number < 0 else expected.probability[number], cost_s, stops)
+    past: FloatColumn
+    work_s: FloatColumn
 
+    @classmethod
+    def of(cls, probability: FloatColumn) -> _Curves:
+        each = np.vstack((probability.reshape(-1, BINS), _UNIFORM))
+        return cls(accumulate(each), accumulate(each * MIDDLES_S))
 
-@lru_cache(maxsize=20_000)
-def _cached_curve(raw: bytes, cost_s: float, stops: bool) -> FloatColumn:
-    probability = np.frombuffer(raw)
-    past = np.concatenate(([0.0], np.cumsum(probability)))
-    work = np.concatenate(([0.0], np.cumsum(probability * MIDDLES_S)))
-    alive = np.maximum(past[-1] - past, 0.0)
-    ending = past[None, 1:] - past[:-1, None]
-    spent = work[None, 1:] - work[:-1, None] - EDGES_S[:-1, None] * ending
-    spent += alive[None, 1:] * (EDGES_S[None, 1:] - EDGES_S[:-1, None])
-    later = np.triu(np.ones((BINS, BINS), dtype=np.bool_))
-    ratio = np.full((BINS, BINS), np.inf)
-    np.divide(cost_s * alive[:-1, None] + spent, ending, out=ratio, where=later & (ending > 0))
-    ranks = ratio.min(axis=1) if stops else ratio[:, -1]
-    # Who ran for a year may well run for another one.
-    return np.append(ranks, max(float(ranks[-1]), EDGES_S[-1]))
-
-
-def _interpolate(curves: FloatColumn, of_row: IntColumn, worked_s: FloatColumn) -> FloatColumn:
-    at, share = locate_in_bins(np.maximum(worked_s, 0.0))
-    found: FloatColumn = curves[of_row, at] * (1 - share) + curves[of_row, at + 1] * share
-    return np.maximum(found, 1.0)
+    def ranks(self, kind: IntColumn, worked_s: FloatColumn, cost_s: FloatColumn, stops: BoolColumn) -> FloatColumn:
+        """By row; D ends with a bin, and the bin that a job is in begins where it is."""
+        every, (at, share) = np.arange(len(kind)), locate_in_bins(worked_s)
+        past, work_s = self.past[kind], self.work_s[kind]
+        here = (past[every, at + 1] - past[every, at]) * (1 - share)
+        worked_s = np.minimum(worked_s, EDGES_S[-1])
+        here_s = here * (np.sqrt(np.maximum(worked_s, LOW_S[at]) * EDGES_S[at + 1]) - worked_s)
+        alive = past[:, -1] - past[every, at + 1] + here
+        ending = past[:, 1:] - past[every, at + 1][:, None]
+        spent_s = work_s[:, 1:] - work_s[every, at + 1][:, None] - worked_s[:, None] * ending
+        spent_s += (past[:, -1:] - past[:, 1:]) * (EDGES_S[1:] - worked_s[:, None])
+        ending += here[:, None]
+        ratio = np.full(ending.shape, np.inf)
+        later = np.arange(BINS) >= at[:, None]
+        np.divide((cost_s * alive + here_s)[:, None] + spent_s, ending, out=ratio, where=later & (ending > 0))
+        ranks = np.where(stops, ratio.min(axis=1), ratio[:, -1])
+        # Who ran for a year may well run for another one.
+        found: FloatColumn = np.maximum(np.where(share < 1.0, np.minimum(ranks, EDGES_S[-1]), EDGES_S[-1]), 1.0)
+        return found

@@ -147,18 +147,18 @@ class RunTimeLearner:
     def distribution(self, traits: SubmissionTraits) -> tuple[FloatColumn, JobGroup, int]:
         """Probability of each bin of run times, the closest group that has seen any job, and how many it has seen."""
         probability = np.full(BINS, 1.0 / BINS)
-        closest = JobGroup()
-        heard: Histogram | OwnersMean | None = None
+        closest, jobs, prior = JobGroup(), 0, UNIFORM_PRIOR_JOBS
         own: Mapping[JobGroup, Histogram] = self._groups.get(traits.owner, {})
         for group in list_groups(traits):
             said = own.get(group) if group.owner is not None else self._others(group, traits.owner)
             if said is None:
                 continue
-            prior = UNIFORM_PRIOR_JOBS if heard is None else PRIOR_JOBS
             probability = said.with_prior(prior, probability, self._spreads)
             if said.jobs:
-                closest, heard = group, said
-        return probability, closest, 0 if heard is None else heard.jobs
+                closest, jobs = group, said.jobs
+            if said.jobs or said.running:
+                prior = PRIOR_JOBS
+        return probability, closest, jobs
 
     def _others(self, group: JobGroup, owner: str) -> OwnersMean | None:
         """A group of several owners, where enough of them are not this one."""

@@ -96,7 +96,7 @@ class PolicyWithPredictions:
         for row in rows[self._kind[rows] < 0].tolist():
             self._kind[row] = self._forecast.number(self._traits[row])
         self._forecast.observe(rows, self._kind[rows], attained_s)
-        predicted_s, _ = self._forecast.remaining(self._kind[rows], attained_s)
+        predicted_s = self._forecast.remaining(self._kind[rows], attained_s)
         told_s = self._standing.remaining(rows, attained_s, predicted_s)
         capped: FloatColumn = np.minimum(told_s, np.maximum(self._limit_s[rows] - attained_s, 1.0))
         return capped

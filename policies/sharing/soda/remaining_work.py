@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S, STEP_RATIO, locate_in_bins
+from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S, accumulate, find_quantiles_s, locate_in_bins
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
 
 VALUES = 12
 """Values of each job."""
 _SHARES: FloatColumn = (np.arange(VALUES) + 0.5) / VALUES
-_LOW_S: FloatColumn = np.maximum(EDGES_S[:-1], 1.0 / STEP_RATIO)
 
 
 def expect_remaining_s(snapshot: ClusterSnapshot, rows: IntColumn) -> FloatColumn:
@@ -26,15 +25,10 @@ def expect_remaining_s(snapshot: ClusterSnapshot, rows: IntColumn) -> FloatColum
     found: FloatColumn = np.repeat(points, VALUES, axis=1)
     mine = rows[learned]
     worked_s = np.minimum(np.maximum(expected.worked_s[mine], 0.0), EDGES_S[-1])
-    past = np.cumsum(expected.probability, axis=1)[expected.kind[mine]]
-    past = np.hstack((np.zeros((len(mine), 1)), past))
+    past = accumulate(expected.probability)[expected.kind[mine]]
     at, share = locate_in_bins(worked_s)
     every = np.arange(len(mine))
     done = past[every, at] * (1 - share) + past[every, at + 1] * share
     wanted = done[:, None] + (past[:, -1] - done)[:, None] * _SHARES
-    bins = np.clip((past[:, None, 1:] < wanted[:, :, None]).sum(axis=2), 0, len(_LOW_S) - 1)
-    before, within = past[every[:, None], bins], expected.probability[expected.kind[mine][:, None], bins]
-    inside = np.clip((wanted - before) / within, 0.0, 1.0)
-    total_s = _LOW_S[bins] * (EDGES_S[bins + 1] / _LOW_S[bins]) ** inside
-    found[learned] = np.maximum(total_s - worked_s[:, None], 1.0)
+    found[learned] = np.maximum(find_quantiles_s(past, wanted) - worked_s[:, None], 1.0)
     return found

@@ -61,3 +61,33 @@ def test_two_kinds_of_jobs_under_one_name_are_told_apart_by_the_time_they_ran() 
     curve = learner.known(traits).curve
     assert curve.remaining(0.0).value == pytest.approx(100.0, rel=0.25)
     assert curve.remaining(1000.0).value == pytest.approx(89_000.0, rel=0.25)
+
+
+@given(probabilities, st.integers(0, BINS - 2), st.floats(0.0, 1.0))
+def test_between_two_edges_half_of_what_is_still_possible_is_longer(
+    probability: np.ndarray, at: int, share: float
+) -> None:
+    """Times inside a bin are spread evenly in their logarithm."""
+    curve, past = RemainingTimeCurve.of(probability), np.concatenate(([0.0], np.cumsum(probability)))
+
+    def below(time_s: float) -> float:
+        bin_of, low_s = int(find_bins(np.array([time_s]))[0]), 1 / 1.2
+        low_s = max(EDGES_S[bin_of], low_s)
+        inside = np.log(max(time_s, low_s) / low_s) / np.log(EDGES_S[bin_of + 1] / low_s)
+        return float(past[bin_of] + min(inside, 1.0) * probability[bin_of])
+
+    attained_s = float(EDGES_S[at] + share * (EDGES_S[at + 1] - EDGES_S[at]))
+    left_s = curve.remaining(attained_s).value
+    if left_s > 1.0 and 1.0 - below(attained_s) > 1e-6:
+        assert below(attained_s + left_s) - below(attained_s) == pytest.approx(
+            0.5 * (1.0 - below(attained_s)), rel=1e-3, abs=1e-9
+        )
+
+
+def test_who_outlives_the_usual_time_of_its_like_by_a_little_is_expected_to_end_soon() -> None:
+    learner, traits = RunTimeLearner(), SubmissionTraits("alice", 1)
+    for _ in range(200):
+        learner.learn(traits, 3600.0)
+    curve = learner.known(traits).curve
+    assert curve.remaining(3500.0).value < 300.0
+    assert curve.remaining(0.0).value == pytest.approx(3600.0, rel=0.1)

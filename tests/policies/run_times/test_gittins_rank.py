@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
-from slurm_soda.policies.run_times.gittins_rank import find_ranks, rank_curve
+from slurm_soda.policies.run_times.gittins_rank import find_ranks
 from slurm_soda.policies.run_times.remaining_time_curve import BINS, EDGES_S, find_bins
 from slurm_soda.policies.snapshot import FloatColumn
 
@@ -23,23 +23,50 @@ def peak(run_s: float, rest: float = 1e-9) -> FloatColumn:
     return found
 
 
-def by_definition(probability: FloatColumn, at: int, cost_s: float) -> float:
+def rank_curve(
+    probability: FloatColumn, cost_s: float, stops: bool = True, worked_s: FloatColumn = EDGES_S
+) -> FloatColumn:
+    """The rank after each of these times of work."""
+    jobs = len(worked_s)
+    expected = ExpectedRunTimes(probability[None], np.zeros(jobs, dtype=np.int64), worked_s)
+    return find_ranks(expected, np.ones(jobs), np.zeros(jobs), np.full(jobs, cost_s), np.full(jobs, stops))
+
+
+def by_definition(probability: FloatColumn, worked_s: float, cost_s: float) -> float:
     """The least of (c + E[min(X - a, D)]) / P(X - a <= D) over all D that end with a bin, term by term."""
-    alive = probability[at:].sum()
+    at = int(find_bins(np.array([worked_s]))[0])
+    low_s, high_s = max(EDGES_S[at], 1 / 1.2), EDGES_S[at + 1]
+    here = probability[at] * np.log(high_s / max(worked_s, low_s)) / np.log(high_s / low_s)
+    left = np.concatenate(([here], probability[at + 1 :]))
+    middles_s = np.concatenate(([np.sqrt(max(worked_s, low_s) * high_s)], MIDDLES_S[at + 1 :])) - worked_s
     best = np.inf
-    for end in range(at + 1, BINS + 1):
-        ends = probability[at:end]
-        work_s = (ends * (MIDDLES_S[at:end] - EDGES_S[at])).sum() + probability[end:].sum() * (
-            EDGES_S[end] - EDGES_S[at]
-        )
-        best = min(best, (cost_s * alive + work_s) / ends.sum())
+    for count in range(1, len(left) + 1):
+        ends = left[:count]
+        work_s = (ends * middles_s[:count]).sum() + left[count:].sum() * (EDGES_S[at + count] - worked_s)
+        best = min(best, (cost_s * left.sum() + work_s) / ends.sum())
     return float(best)
 
 
-@given(st.lists(st.floats(0.01, 1.0), min_size=BINS, max_size=BINS), st.integers(0, BINS - 1), st.floats(0, 1000))
-def test_is_the_definition(weights: list[float], at: int, cost_s: float) -> None:
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=BINS, max_size=BINS),
+    st.integers(0, BINS - 1),
+    st.floats(0.0, 0.99),
+    st.floats(0, 1000),
+)
+def test_is_the_definition(weights: list[float], at: int, share: float, cost_s: float) -> None:
     probability = np.array(weights) / sum(weights)
-    assert rank_curve(probability, cost_s)[at] == pytest.approx(by_definition(probability, at, cost_s))
+    worked_s = float(EDGES_S[at] + share * (EDGES_S[at + 1] - EDGES_S[at]))
+    found = rank_curve(probability, cost_s, worked_s=np.array([worked_s]))[0]
+    assert found == pytest.approx(max(by_definition(probability, worked_s, cost_s), 1.0))
+
+
+@pytest.mark.parametrize("run_s", [50.0, 3600.0, 86_400.0])
+def test_who_is_close_to_the_end_that_all_its_like_came_to_goes_on_to_it(run_s: float) -> None:
+    """It ranks before those that have all of it ahead for as long as it may still end where they did."""
+    end_s = EDGES_S[find_bins(np.array([run_s]))[0] + 1]
+    ranks = rank_curve(peak(run_s, rest=1e-4), 0.0, worked_s=end_s * np.array([0.0, 0.7, 0.9, 0.95, 0.98]))
+    assert (ranks[1:] < 0.6 * ranks[0]).all()
+    assert rank_curve(peak(run_s, rest=1e-4), 0.0, worked_s=np.array([end_s]))[0] > ranks[0]
 
 
 def test_a_run_time_that_is_known_ranks_by_what_is_left() -> None:
@@ -88,7 +115,7 @@ def test_a_job_that_nobody_may_stop_ranks_by_all_that_is_expected_of_it(
 ) -> None:
     probability = np.array(weights) / sum(weights)
     left_s = (probability[at:] * (MIDDLES_S[at:] - EDGES_S[at])).sum() / probability[at:].sum()
-    assert rank_curve(probability, cost_s, stops=False)[at] == pytest.approx(cost_s + left_s)
+    assert rank_curve(probability, cost_s, stops=False)[at] == pytest.approx(max(cost_s + left_s, 1.0))
 
 
 def test_of_two_alike_only_the_one_that_may_be_stopped_ranks_by_its_short_runs() -> None:

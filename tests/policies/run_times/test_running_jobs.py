@@ -116,9 +116,9 @@ def test_a_table_of_jobs_hears_of_those_that_outlive_what_was_expected() -> None
         forecast.ended(ALICE, 60.0)
     ids, numbers = np.arange(1, 13), np.full(12, forecast.number(ALICE))
     forecast.observe(ids, numbers, np.full(12, 20.0))
-    before = forecast.remaining(numbers, np.zeros(12))[0][0]
+    before = forecast.remaining(numbers, np.zeros(12))[0]
     forecast.observe(ids, numbers, np.full(12, 3000.0))
-    after = forecast.remaining(numbers, np.zeros(12))[0][0]
+    after = forecast.remaining(numbers, np.zeros(12))[0]
     assert before < 100.0 < after
     assert after == pytest.approx(forecast.learner.known(ALICE).curve.remaining(0.0).value)
 
