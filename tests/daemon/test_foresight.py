@@ -16,6 +16,7 @@ from slurm_soda.daemon.learning import job_kinds, run_time_predictions
 from slurm_soda.daemon.learning.ended_jobs import RECORDED_AFTER_S
 from slurm_soda.daemon.learning.job_kinds import gpu_type_of
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.store import kind_profiles
 from slurm_soda.daemon.store.engine import open_store
 from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.kind_profiles import ObservedJob, ProfileValueRow, RunTimePrediction
@@ -87,9 +88,11 @@ def test_without_any_past_the_time_limit_is_told_and_the_end_is_noted(slurm: Fak
 def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm, daemon: Start) -> None:
     slurm.submit(1, gpus=1, work_s=100.0)
     sodad = daemon(**SJF)
-    sodad.follow(100 + 2 * RECORDED_AFTER_S, every_s=2.0)
+    sodad.follow(104, every_s=2.0)
     learner = sodad.cycles._observer.run_time_predictor.forecast.learner
-    assert learner.learnt == 1
+    assert learner.learnt == 1, "whoever decides what comes next on its GPU knows"
+    sodad.follow(2 * RECORDED_AFTER_S, every_s=2.0)
+    assert learner.learnt == 1, "what it showed is recorded a minute later"
     slurm.submit(2, gpus=1, work_s=50.0)
     sodad.follow(40, every_s=2.0)
     assert told(sodad, 2).predicted_by == RunTimeSource.HISTORY
@@ -99,6 +102,39 @@ def test_an_ended_job_teaches_its_owners_next_one_and_once_only(slurm: FakeSlurm
     assert again.cycles._observer.run_time_predictor.forecast.learner.learnt == 1, (
         "the next daemon learns it from the store"
     )
+
+
+@pytest.mark.parametrize("ended_ago_s", [10.0, 1800.0, 10_000.0])
+def test_the_first_decision_of_a_daemon_knows_the_past(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path, ended_ago_s: float
+) -> None:
+    end_s = slurm.clock.now_s() - ended_ago_s
+    past_job(fresh_store, "longsome", 3000.0, 20, 100, end_s=end_s)
+    past_job(fresh_store, "swift", 30.0, 20, 200, end_s=end_s)
+    slow = slurm.submit(1, gpus=4, work_s=100.0, user="longsome")
+    fast = slurm.submit(2, gpus=4, work_s=30.0, user="swift")
+    sodad = daemon(**SJF)
+    sodad.run()
+    predictor = sodad.cycles._observer.run_time_predictor
+    assert predictor.forecast.learner.learnt == 40
+    sodad.complete(300)
+    assert fast.runs[0][0] < slow.runs[0][0]
+    assert predictor.forecast.learner.learnt == 42, "each once, whatever the store and Slurm both tell"
+
+
+def test_what_failed_once_is_recalled_in_the_next_cycle(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past_job(fresh_store, "alice", 30.0, 20, 100)
+    slurm.submit(1, gpus=4, work_s=100.0)
+    sodad = daemon(**SJF)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind_profiles, "past_run_times", lambda *told: 1 / 0)
+        assert sodad.run().error == ""
+    learner = sodad.cycles._observer.run_time_predictor.forecast.learner
+    assert not learner.learnt
+    sodad.run()
+    assert learner.learnt == 20
 
 
 def test_time_limits_tell_past_jobs_of_one_name_apart(slurm: FakeSlurm, daemon: Start, fresh_store: Path) -> None:
