@@ -41,7 +41,7 @@ SAID: list[tuple[str, int, str]] = [
     ("tiresias-las", 7, "It has had 0 GPU s of service, which puts it in queue 1 of 2; at 3,200 GPU s, after 3,200 s of "
      "running, it moves to the next. Slurm does not let it start yet (held, a dependency or a begin time)."),
     ("soda", 3, "Jobs go by the service that is expected until one of their kind ends, GPUs times seconds, the least first; "
-     "of this job it is 374 GPU s. Position 1 in line. It keeps running."),
+     "of this job it is 354 GPU s. Position 1 in line. It keeps running."),
     ("soda", 5, "It asks for no GPU, so it is given what the GPU jobs leave, oldest first. Position 6 in line. It waits: it "
      "does not fit beside the jobs before it."),
     ("fifo", 4, "Jobs go by submit time. Position 4 in line. It waits: it does not fit beside the jobs before it."),
