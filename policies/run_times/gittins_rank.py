@@ -84,7 +84,7 @@ class _Curves:
         return cls(accumulate(each), accumulate(each * MIDDLES_S))
 
     def ranks(self, kind: IntColumn, worked_s: FloatColumn, cost_s: FloatColumn, stops: BoolColumn) -> FloatColumn:
-        """By row; D ends with a bin, and the bin that a job is in begins where it is."""
+        """By row; of a job's bin what is left counts. D ends with a bin, so ranks are up to a tenth too large."""
         every, (at, share) = np.arange(len(kind)), locate_in_bins(worked_s)
         past, work_s = self.past[kind], self.work_s[kind]
         here = (past[every, at + 1] - past[every, at]) * (1 - share)
