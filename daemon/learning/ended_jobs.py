@@ -42,34 +42,51 @@ class EndedJobs:
         self._store, self._forecast = store, forecast
         self._recalled = False
         self._taught: dict[int, float] = {}
-        """Ends of jobs whose run times were learned, by key, as far back as one may still be told of."""
+        """Ends of jobs that have taught, or were seen to teach nothing, by key, as far back as one may still be told of."""
         self._recorded: set[int] = set()
         """Keys of jobs of which is recorded what they showed, as far back."""
 
-    def teach(self, job_cache: JobCache, now_s: float) -> None:
+    def teach(self, job_cache: JobCache, now_s: float, leaving: Collection[int] = ()) -> None:
         """Learn the run times of jobs that have ended since the last call; first of all, those of the past.
 
         Whoever decides what runs next on the GPUs of an ended job knows how long it ran. If it taught a minute late, those
         that go on would teach alone for that minute, and everything would look long.
 
+        Args:
+            job_cache: the jobs that Slurm lists.
+            now_s: the present.
+            leaving: ids of jobs that are being preempted. One that saves its state and exits has ended until it is requeued,
+                and shows nothing by that; if it really has ended, it teaches once it is not among these any more.
+
         Complexity: O(jobs of the cache).
         """
         if not self._recalled:
-            self._recall(now_s)
-        fresh = [job for job in job_cache.jobs.values() if self._is_fresh(job, now_s)]
-        for job in sorted(fresh, key=lambda job: (job.end_s or 0.0, job.job_id)):
+            self._recall(job_cache, now_s)
+        listed = {job.pk: job for job in job_cache.jobs.values() if job.pk is not None}
+        kept_s = now_s - 2 * LATE_RECORDS_S
+        self._taught = {
+            key: end_s
+            for key, end_s in self._taught.items()
+            # One that was requeued after its end teaches again: its whole run time, when that is known.
+            if (end_s >= kept_s if key not in listed else listed[key].end_s is not None)
+        }
+        fresh = [job for key, job in listed.items() if key not in self._taught and job.job_id not in leaving]
+        for job in sorted(filter(_shows_its_end, fresh), key=lambda job: (job.end_s or 0.0, job.job_id)):
             if job.record is not None and job.pk is not None and job.end_s is not None:
                 self._teach(job.pk, job.end_s, traits_of_record(job.record), job.runs.values())
 
     def record(
         self, session: Session, now_s: float, gpu_types: Mapping[str, str], most_gpus: Mapping[str, int]
     ) -> None:
-        """Write down what jobs showed that ended a while ago; those that Slurm did not list at their end teach now."""
+        """Write down what jobs showed that ended a while ago; those that Slurm did not list at their end teach now.
+
+        Before the past was recalled nobody teaches here, as these are part of it.
+        """
         recent = stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s - RECORDED_AFTER_S, MAX_RECORDED_PER_STEP)
         fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._recorded])
         runs = ended_runs_by_job(session, fresh)
         for job in fresh:
-            if job.state in STATES_LEARNED_FROM and job.end_s is not None:
+            if self._recalled and job.state in STATES_LEARNED_FROM and job.end_s is not None:
                 self._teach(job.id, job.end_s, traits_of_job(job), runs.get(job.id, ()))
             predicted = stored.run_time_prediction_of(session, job.id)
             if predicted is not None:
@@ -78,26 +95,19 @@ class EndedJobs:
         record_pair_observations(session, fresh, gpu_types, now_s)
         record_spread_observations(session, fresh, runs, gpu_types=gpu_types, most_gpus=most_gpus, now_s=now_s)
         self._recorded = set(recent)
-        self._taught = {key: end_s for key, end_s in self._taught.items() if end_s >= now_s - 2 * LATE_RECORDS_S}
 
-    def _recall(self, now_s: float) -> None:
+    def _recall(self, job_cache: JobCache, now_s: float) -> None:
+        keys = [job.pk for job in job_cache.jobs.values() if job.pk is not None]
         with self._store.read() as session:
             past_jobs = stored.past_run_times(
                 session, STATES_LEARNED_FROM, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER
             )
-            self._taught = dict.fromkeys(
-                stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s, MAX_PAST_JOBS), now_s
-            )
+            recent = stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s, MAX_PAST_JOBS)
+            self._taught = dict.fromkeys([*recent, *stored.ended_among(session, keys, now_s)], now_s)
         self._recalled = True
         for past in past_jobs:
             if past.run_s > 0:
                 self._forecast.ended(traits_of_job(past), past.run_s)
-
-    def _is_fresh(self, job: CachedJob, now_s: float) -> bool:
-        """Slurm shows its end, and all of its runs are known."""
-        if job.end_s is None or job.pk is None or job.pk in self._taught or job.record is None:
-            return False
-        return job.end_s >= now_s - LATE_RECORDS_S and job.state in STATES_LEARNED_FROM and not job.missing_runs
 
     def _teach(self, key: int, end_s: float, traits: SubmissionTraits, runs: Collection[CachedRun | JobRun]) -> None:
         if key in self._taught:
@@ -106,6 +116,11 @@ class EndedJobs:
         run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
         if run_s > 0:
             self._forecast.ended(traits, run_s)
+
+
+def _shows_its_end(job: CachedJob) -> bool:
+    """It ended in a way to learn from, and all of its runs are known."""
+    return job.end_s is not None and job.state in STATES_LEARNED_FROM and not job.missing_runs
 
 
 def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -80,10 +80,19 @@ class RunTimePredictor:
     def __post_init__(self) -> None:
         self._ended_jobs = EndedJobs(self.store, self.forecast)
 
-    def fill(self, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], job_cache: JobCache) -> ClusterSnapshot:
-        """The snapshot with run times left, where somebody knows; as it was where that fails."""
+    def fill(
+        self,
+        snapshot: ClusterSnapshot,
+        jobs: Mapping[int, SlurmJob],
+        job_cache: JobCache,
+        leaving: Collection[int] = (),
+    ) -> ClusterSnapshot:
+        """The snapshot with run times left, where somebody knows; as it was where that fails.
+
+        Jobs that are ``leaving`` are being preempted: if they have ended, they are about to be requeued.
+        """
         try:
-            self._ended_jobs.teach(job_cache, snapshot.now_s)
+            self._ended_jobs.teach(job_cache, snapshot.now_s, leaving)
             return self._with_run_times(snapshot, jobs, job_cache)
         except Exception as error:  # noqa: BLE001 - see above
             self._say("run-times-not-predicted", error)

@@ -170,6 +170,14 @@ def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> S
     return session.scalars(query.order_by(Job.end_s.desc(), Job.id.desc()).limit(limit)).all()
 
 
+def ended_among(session: Session, keys: Sequence[int], until_s: float) -> list[int]:
+    """Which of these jobs had ended by then, as far as the store knows."""
+    found: list[int] = []
+    for part in split_list(keys):
+        found += session.scalars(select(Job.id).where(Job.id.in_(part), Job.end_s <= until_s))
+    return found
+
+
 def jobs_by_end(session: Session, keys: Sequence[int]) -> list[Job]:
     """These ended jobs, in the order in which they ended."""
     found: list[Job] = []

@@ -17,8 +17,7 @@ from slurm_soda.policies.snapshot import FloatColumn, IntColumn
 from slurm_soda.policies.snapshot_file.identifiers import JobIdColumn
 
 RENEW_RATIO = 0.1
-"""A kind's curve is computed anew after so many more jobs of its owner, or of everybody, as a part of those before and one;
-and"""
+"""A kind's curve made from n jobs, of its owner or of everybody, is computed anew after this times n + 1 more; and"""
 RENEW_JOBS = 10
 """after so many of its owner at the latest."""
 MAX_RENEWED = 500

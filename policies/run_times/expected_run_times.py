@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRunTimes:
-    """Distributions of whole run times, and how far each job has come; empty where nothing was learned.
+    """Distributions of whole run times, and how far each job has come; empty where nobody predicts run times.
 
     Attributes:
         probability: of each bin of :data:`.remaining_time_curve.EDGES_S`; shape (kinds, bins).

@@ -84,10 +84,11 @@ class _Curves:
         return cls(accumulate(each), accumulate(each * MIDDLES_S))
 
     def ranks(self, kind: IntColumn, worked_s: FloatColumn, cost_s: FloatColumn, stops: BoolColumn) -> FloatColumn:
-        """By row; D ends with a bin, and the bin that a job is in begins where it is."""
+        """By row; of a job's bin what is left counts. D ends with a bin, so ranks are up to a tenth too large."""
         every, (at, share) = np.arange(len(kind)), locate_in_bins(worked_s)
         past, work_s = self.past[kind], self.work_s[kind]
         here = (past[every, at + 1] - past[every, at]) * (1 - share)
+        old = worked_s >= EDGES_S[-1]
         worked_s = np.minimum(worked_s, EDGES_S[-1])
         here_s = here * (np.sqrt(np.maximum(worked_s, LOW_S[at]) * EDGES_S[at + 1]) - worked_s)
         alive = past[:, -1] - past[every, at + 1] + here
@@ -100,5 +101,5 @@ class _Curves:
         np.divide((cost_s * alive + here_s)[:, None] + spent_s, ending, out=ratio, where=later & (ending > 0))
         ranks = np.where(stops, ratio.min(axis=1), ratio[:, -1])
         # Who ran for a year may well run for another one.
-        found: FloatColumn = np.maximum(np.where(share < 1.0, np.minimum(ranks, EDGES_S[-1]), EDGES_S[-1]), 1.0)
+        found: FloatColumn = np.maximum(np.where(old, EDGES_S[-1], np.minimum(ranks, EDGES_S[-1])), 1.0)
         return found

@@ -123,3 +123,10 @@ def test_of_two_alike_only_the_one_that_may_be_stopped_ranks_by_its_short_runs()
     ranks = find_ranks(expected, np.ones(2), np.zeros(2), np.zeros(2), np.array([True, False]))
     assert ranks[0] == pytest.approx(200.0, rel=0.2)
     assert ranks[1] == pytest.approx(5e5, rel=0.2)
+
+
+def test_who_is_about_to_reach_an_edge_ranks_no_later_than_at_it() -> None:
+    """However close: only who ran for a year is taken to run for another one."""
+    edges_s = EDGES_S[1:-1]
+    at, before = (rank_curve(UNIFORM, 62.0, worked_s=worked_s) for worked_s in (edges_s, np.nextafter(edges_s, 0.0)))
+    assert (before < 1.01 * at).all()

@@ -1,0 +1,96 @@
+"""Each job teaches its whole run time once, however it ends, and whoever sees that when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_soda.daemon.learning import ended_jobs
+from slurm_soda.daemon.store import kind_profiles
+from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.policies.run_times.learner import RunTimeLearner
+from tests.daemon.fake_slurm import FakeSlurm
+from tests.daemon.harness import Daemon
+from tests.daemon.test_foresight import past_job
+
+Start = Callable[..., Daemon]
+
+
+@pytest.fixture
+def taught(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """Owner and run time of each job that was learned from, in seconds."""
+    seen: list[tuple[str, float]] = []
+    learn = RunTimeLearner.learn
+
+    def note(learner: RunTimeLearner, traits: SubmissionTraits, run_s: float) -> None:
+        seen.append((traits.owner, run_s))
+        learn(learner, traits, run_s)
+
+    monkeypatch.setattr(RunTimeLearner, "learn", note)
+    return seen
+
+
+@pytest.mark.parametrize(("on_signal", "whole_s"), [("exit", 200.0), ("requeue", 200.0), ("finish", 80.0)])
+def test_a_job_that_was_preempted_teaches_once_it_has_really_ended(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]], on_signal: str, whole_s: float
+) -> None:
+    """One that saves its state and exits has failed, as Slurm sees it, until sodad requeues it."""
+    slurm.submit(1, gpus=4, work_s=200.0, checkpoint="USR1", on_signal=on_signal, grace_s=10)
+    sodad = daemon()
+    sodad.follow(80, every_s=2.0)
+    slurm.submit(2, gpus=4, work_s=30.0, user="bob")
+    sodad.follow(250)
+    assert len(taught) == 2
+    assert dict(taught) == pytest.approx({"alice": whole_s, "bob": 30.0}, abs=4.0)
+
+
+def test_a_job_that_was_requeued_after_its_end_teaches_its_whole_run_time_too(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]]
+) -> None:
+    job = slurm.submit(1, gpus=4, work_s=20.0)
+    sodad = daemon()
+    sodad.follow(30)
+    job.work_s += 60.0
+    slurm.requeue(1, ended=True)
+    sodad.follow(250)
+    assert [round(run_s, -1) for _, run_s in taught] == [20.0, 80.0]
+
+
+@pytest.mark.parametrize("ended_ago_s", [100.0, 1800.0, 10_000.0])
+def test_what_could_not_be_recalled_at_first_teaches_once(
+    slurm: FakeSlurm,
+    daemon: Start,
+    fresh_store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    taught: list[tuple[str, float]],
+    ended_ago_s: float,
+) -> None:
+    past_job(fresh_store, "alice", 30.0, 20, 100, end_s=slurm.clock.now_s() - ended_ago_s)
+    sodad = daemon()
+    with monkeypatch.context() as patch:
+        patch.setattr(kind_profiles, "past_run_times", lambda *told: 1 / 0)
+        assert sodad.run().error == ""
+    assert not taught
+    sodad.follow(100, every_s=2.0)
+    assert len(taught) == 20
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("away_s", [200.0, 1.5 * ended_jobs.LATE_RECORDS_S, 3 * ended_jobs.LATE_RECORDS_S])
+def test_whoever_ended_while_sodad_was_down_teaches_once_for_as_long_as_slurm_lists_it(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]], away_s: float, *, restarts: bool
+) -> None:
+    slurm.submit(1, gpus=1, work_s=100.0)
+    first = daemon()
+    if restarts:
+        first.follow(10)
+    slurm.advance(away_s)
+    slurm.submit(2, gpus=1, work_s=20.0, user="bob")
+    (daemon() if restarts else first).follow(100, every_s=2.0)
+    assert len(taught) == 2
+    assert dict(taught) == pytest.approx({"alice": 100.0, "bob": 20.0}, abs=4.0)
+    taught.clear()
+    daemon().follow(100, every_s=2.0)
+    assert sorted(owner for owner, _ in taught) == ["alice", "bob"]
