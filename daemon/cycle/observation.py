@@ -102,9 +102,7 @@ class SnapshotReader:
             passing_limit_s=settings.cycle.passing_limit_s,
         )
         with watch("decide.run_times"):
-            snapshot = self.run_time_predictor.fill(
-                snapshot, slurm_state.jobs, state.job_cache, preemptions.by_job.keys()
-            )
+            snapshot = self.run_time_predictor.fill(snapshot, slurm_state.jobs, state.job_cache, requeued)
         with watch("decide.preemption_costs"):
             snapshot = self.preemption_costs.fill(snapshot, slurm_state.jobs)
         with watch("decide.pools"):
