@@ -34,6 +34,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "remaining_s": NEVER,
     "skew": NEVER,
     "nice": 0,
+    "queued_s": NEVER,
     "may_preempt": True,
     "band": 0,
     "may_start": True,
@@ -61,7 +62,7 @@ def build_job_table(rows: Sequence[Mapping[str, Any]]) -> JobTable:
 
     Keys are the column names, with ``user``, ``partition`` and ``gpu_type`` as strings, and ``alloc`` as a list of
     ``(node row, gpus, cpus)``. Only ``job_id`` is required: the rest defaults to a pending one-GPU, one-CPU job
-    submitted at 0 that cannot be preempted.
+    submitted at 0 that cannot be preempted and was never requeued.
 
     Raises:
         TypeError: a key that is not a column.
@@ -70,6 +71,7 @@ def build_job_table(rows: Sequence[Mapping[str, Any]]) -> JobTable:
         if unknown := set(row) - set(_DEFAULTS) - {"job_id"}:
             raise TypeError(f"job row has unknown keys {sorted(unknown)}; known are {sorted(_DEFAULTS)}")
     full = sorted(({**_DEFAULTS, **row} for row in rows), key=lambda r: int(r["job_id"]))
+    full = [r if r["queued_s"] == r["queued_s"] else {**r, "queued_s": r["submit_s"]} for r in full]
     users = tuple(sorted({r["user"] for r in full}))
     partitions = tuple(sorted({r["partition"] for r in full}))
     types = tuple(sorted({r["gpu_type"] for r in full if r["gpu_type"]}))

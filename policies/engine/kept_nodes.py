@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slurm_soda.policies.engine.demand import ANY_NODE, group_equal_rows
-from slurm_soda.policies.engine.lift_bounds import JobKeys, find_natural_priorities
+from slurm_soda.policies.engine.lift_bounds import JobKeys, find_natural_priorities, find_tie_places
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn, JobState
 
@@ -64,7 +64,9 @@ class KeptNodes:
         rows = waiting[self._nice[waiting] < self._nice[waiting].max(initial=_LEAST)]
         if not len(rows):
             return
-        keys = JobKeys.of(find_natural_priorities(jobs), np.arange(len(jobs)), jobs.partition, len(jobs)).keys
+        keys = JobKeys.of(
+            find_natural_priorities(jobs), np.arange(len(jobs)), jobs.partition, find_tie_places(jobs)
+        ).keys
         # Slurm counts a job's wait anew when it is requeued: one that is preempted comes behind all that wait.
         self._keys = np.where(jobs.state == JobState.RUNNING, _LEAST + 1, keys)
         self._groups = SharedNodes.of(np.unique(jobs.partition[waiting]), snapshot)

@@ -27,29 +27,45 @@ def find_natural_priorities(jobs: JobTable) -> IntColumn:
     return jobs.priority - np.where(jobs.site_factor != UNKNOWN_SITE_FACTOR, jobs.site_factor, 0)
 
 
+def find_tie_places(jobs: JobTable) -> IntColumn:
+    """Place of each job among all where Slurm's priorities are equal: by the time of its submission, which a requeue moves,
+    then by id (``sort_job_queue2`` in Slurm's source).
+    """
+    queued_s = jobs.queued_s if len(jobs.queued_s) else jobs.submit_s
+    found = np.empty(len(jobs), dtype=np.int64)
+    found[np.lexsort((jobs.job_id, queued_s))] = np.arange(len(jobs))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """Jobs as Slurm compares them: a *key* is a priority and a row in one number; the larger key goes first."""
+    """Jobs as Slurm compares them: a *key* is a priority and a place among equals in one number; the larger key goes
+    first.
+    """
 
     rows: IntColumn
+    ties: IntColumn
+    """Their places among jobs of equal priority."""
     keys: IntColumn
     partition: IntColumn
     table_length: int
-    """Rows are smaller than this."""
+    """Places are smaller than this."""
 
     @classmethod
-    def of(cls, priority: IntColumn, rows: IntColumn, partition: IntColumn, table_length: int) -> JobKeys:
-        """Their keys at these priorities."""
-        return cls(rows, priority * table_length + table_length - 1 - rows, partition, table_length)
+    def of(cls, priority: IntColumn, rows: IntColumn, partition: IntColumn, tie_places: IntColumn) -> JobKeys:
+        """Their keys at these priorities; ``tie_places`` are those of the whole table (:func:`find_tie_places`)."""
+        length, ties = len(tie_places), tie_places[rows]
+        return cls(rows, ties, priority * length + length - 1 - ties, partition, length)
 
     def only(self, at: IntColumn) -> JobKeys:
         """Some of them."""
-        return JobKeys(self.rows[at], self.keys[at], self.partition[at], self.table_length)
+        return JobKeys(self.rows[at], self.ties[at], self.keys[at], self.partition[at], self.table_length)
 
     def joined(self, other: JobKeys) -> JobKeys:
         """These jobs, and then the others, of the same table."""
         return JobKeys(
             np.concatenate((self.rows, other.rows)),
+            np.concatenate((self.ties, other.ties)),
             np.concatenate((self.keys, other.keys)),
             np.concatenate((self.partition, other.partition)),
             self.table_length,
@@ -57,7 +73,7 @@ class JobKeys:
 
     def key(self, priority: int, at: int) -> int:
         """Key that a job would have with another priority."""
-        return priority * self.table_length + self.table_length - 1 - int(self.rows[at])
+        return priority * self.table_length + self.table_length - 1 - int(self.ties[at])
 
     def above(self, key: int, at: int) -> int:
         """Least priority that puts a job before a key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.engine.lift_bounds import JobKeys, find_bounds, find_natural_priorities
+from slurm_soda.policies.engine.lift_bounds import JobKeys, find_bounds, find_natural_priorities, find_tie_places
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.snapshot import (
     UNKNOWN_SITE_FACTOR,
@@ -37,7 +37,7 @@ def find_fence_bounds(keys: JobKeys, asking: BoolColumn, fence: IntColumn, snaps
     if not len(fence):
         return np.full(len(keys.keys), np.iinfo(np.int64).max)
     jobs = snapshot.jobs
-    both = keys.joined(JobKeys.of(jobs.priority[fence], fence, jobs.partition[fence], len(jobs)))
+    both = keys.joined(JobKeys.of(jobs.priority[fence], fence, jobs.partition[fence], find_tie_places(jobs)))
     inside = np.arange(len(both.keys)) < len(keys.keys)
     asks = np.concatenate((asking, np.zeros(len(fence), dtype=np.bool_)))
     groups = SharedNodes.of(np.unique(both.partition), snapshot)
@@ -48,7 +48,7 @@ def find_fence_bounds(keys: JobKeys, asking: BoolColumn, fence: IntColumn, snaps
 def behind_fence(snapshot: ClusterSnapshot, rows: IntColumn, fence: IntColumn) -> BoolColumn:
     """Whether Slurm has a job of the fence before each of these, with its own priority, for the same nodes."""
     jobs = snapshot.jobs
-    keys = JobKeys.of(find_natural_priorities(jobs)[rows], rows, jobs.partition[rows], len(jobs))
+    keys = JobKeys.of(find_natural_priorities(jobs)[rows], rows, jobs.partition[rows], find_tie_places(jobs))
     bounds = find_fence_bounds(keys, np.ones(len(rows), dtype=np.bool_), fence, snapshot)
     found: BoolColumn = bounds < np.iinfo(np.int64).max
     return found

@@ -215,6 +215,7 @@ def _time_columns(
     first_submit = _floats([p.submit_s for p in past])
     return {
         "submit_s": np.where(np.isnan(first_submit), submit, first_submit),
+        "queued_s": submit,
         "start_s": start,
         "first_start_s": np.where(np.isnan(first), start, first),
         "executed_s": executed,

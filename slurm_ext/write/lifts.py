@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from slurm_soda.policies.engine.demand import group_snapshot_requests
-from slurm_soda.policies.engine.lift_bounds import BEFORE_ALL, OVERDUE, JobKeys, find_bounds, find_natural_priorities
+from slurm_soda.policies.engine.lift_bounds import (
+    BEFORE_ALL,
+    OVERDUE,
+    JobKeys,
+    find_bounds,
+    find_natural_priorities,
+    find_tie_places,
+)
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.scope.fence import find_fence_bounds
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, BoolColumn, ClusterSnapshot, IntColumn
@@ -100,7 +107,7 @@ class LiftWalk:
         liftable &= np.cumsum(liftable) <= limits.depth
         if not liftable.any():
             return None
-        keys = JobKeys.of(natural, rows, jobs.partition[rows], len(jobs))
+        keys = JobKeys.of(natural, rows, jobs.partition[rows], find_tie_places(jobs))
         groups = SharedNodes.of(np.unique(keys.partition), snapshot)
         overdue = ((part == 1) | (part == 2)) & (jobs.overdue[rows] if len(jobs.overdue) else False)
         skipped = skippable & (waited_s >= limits.skipping_s)
@@ -114,7 +121,7 @@ class LiftWalk:
             own = np.where(rank <= BEFORE_ALL, rank, band)
             better = find_bounds(keys, groups, asking=liftable, rank=own, bounding=skippable, bounding_rank=band)
             bound = np.minimum(bound, better)
-        kept = np.flatnonzero(liftable | (_natural_rank(natural, rows, keys.partition, ~liftable) < limits.depth))
+        kept = np.flatnonzero(liftable | (_natural_rank(natural, keys.ties, keys.partition, ~liftable) < limits.depth))
         walk = cls(
             keys.only(kept),
             natural[kept],
@@ -169,10 +176,10 @@ def _ranks(queue: WaitingQueue, part: IntColumn) -> tuple[IntColumn, BoolColumn]
     return rank, skippable
 
 
-def _natural_rank(natural: IntColumn, rows: IntColumn, partition: IntColumn, among: BoolColumn) -> IntColumn:
+def _natural_rank(natural: IntColumn, ties: IntColumn, partition: IntColumn, among: BoolColumn) -> IntColumn:
     """Place of each job among those of its partition, by natural priority; the largest number for those left out."""
     at = np.flatnonzero(among)
-    by_rank = at[np.lexsort((rows[at], -natural[at], partition[at]))]
+    by_rank = at[np.lexsort((ties[at], -natural[at], partition[at]))]
     found = np.full(len(natural), np.iinfo(np.int64).max)
     found[by_rank] = np.arange(len(by_rank)) - np.searchsorted(partition[by_rank], partition[by_rank])
     return found

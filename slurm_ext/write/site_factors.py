@@ -1,8 +1,9 @@
 """Which SiteFactors keep a plan's order in Slurm until the next cycle: as few as possible, none negative, none high.
 
-Slurm tries pending jobs by priority, larger first, ties by smaller job id; priority/multifactor computes
-``Priority = natural + SiteFactor``. A job whose natural priority gives it its place already needs nothing, and nobody is
-pushed down: a job that shall pass others is *lifted* to just above them, everybody else has SiteFactor 0.
+Slurm tries pending jobs by priority, larger first, ties by time of submission, which a requeue moves, then by id;
+priority/multifactor computes ``Priority = natural + SiteFactor``. A job whose natural priority gives it its place already
+needs nothing, and nobody is pushed down: a job that shall pass others is *lifted* to just above them, everybody else has
+SiteFactor 0.
 
 **Who must stand before whom.** A job that starts now, or whose places are being vacated for it, goes before every job behind
 it in the plan that may compete for its nodes. A job that waits goes before those behind it in the plan that ask for at least

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from slurm_soda.policies.engine.lift_bounds import JobKeys, find_natural_priorities
+from slurm_soda.policies.engine.lift_bounds import JobKeys, find_natural_priorities, find_tie_places
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn
@@ -28,7 +28,7 @@ def find_jobs_ahead(plan: Plan, snapshot: ClusterSnapshot, orders: Iterable[JobC
     factor = np.where(jobs.site_factor == UNKNOWN_SITE_FACTOR, 0, jobs.site_factor)
     for change in orders:
         factor[jobs.row(change.job_id)] = int(change.new["SiteFactor"])
-    keys = JobKeys.of(find_natural_priorities(jobs) + factor, rows, jobs.partition, len(jobs)).keys
+    keys = JobKeys.of(find_natural_priorities(jobs) + factor, rows, jobs.partition, find_tie_places(jobs)).keys
     starts, waits = rows[verdict == JobVerdict.START], rows[verdict == JobVerdict.WAIT]
     if not len(starts) or not len(waits):
         return ahead

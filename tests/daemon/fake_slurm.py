@@ -170,7 +170,7 @@ class FakeSlurm:
     def _schedule(self) -> None:
         now_s = self.clock.now_s()
         eligible = [j for j in self.all.values() if j.state == "PENDING" and j.eligible_s <= now_s]
-        for job in sorted(eligible, key=lambda j: (-(j.priority + j.site_factor), j.job_id)):
+        for job in sorted(eligible, key=lambda j: (-(j.priority + j.site_factor), math.floor(j.submit_s), j.job_id)):
             if job.never_starts:
                 job.reason = "Resources"
                 continue

@@ -44,6 +44,8 @@ class Case:
     nodes: int = 100
     depth: int = 1000
     partitions: tuple[tuple[int, str], ...] = ()
+    requeued: tuple[int, ...] = ()
+    """In the order in which they were; all others were submitted before, by id."""
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -59,6 +61,7 @@ class Case:
                     "gpus_per_node": g,
                     "partition": names.get(i, "main"),
                     "waited_s": 9.0 * (i in self.overdue),
+                    "queued_s": self.queued_s(i),
                     "overdue": i in self.overdue and not self.ranks,
                 }
                 for i, (n, f, g) in self.rows.items()
@@ -94,10 +97,18 @@ class Case:
     def factors(self) -> dict[int, int]:
         return {i: f for i, (_, f, _) in self.rows.items()}
 
-    def key(self, job_id: int) -> Pair:
+    def queued_s(self, job_id: int) -> float:
+        """Slurm's submit time, which a requeue moves."""
+        return 1.0 + self.requeued.index(job_id) if job_id in self.requeued else 0.0
+
+    def key(self, job_id: int) -> tuple[int, float, int]:
         """Sorts as Slurm tries jobs."""
         natural, factor, _ = self.rows[job_id]
-        return (-natural - factor, job_id)
+        return (-natural - factor, self.queued_s(job_id), job_id)
+
+    def tie(self, job_id: int) -> tuple[float, int]:
+        """Sorts jobs of one priority."""
+        return (self.queued_s(job_id), job_id)
 
     def order(self) -> list[int]:
         return sorted(self.rows, key=self.key)
@@ -114,16 +125,25 @@ class Case:
         return found
 
 
+def test_a_requeued_job_is_lifted_past_one_of_its_priority_that_was_submitted_before_its_requeue() -> None:
+    """Slurm breaks ties by its own time of submission, which the requeue moved: by ids alone job 1 would be first."""
+    case = Case({1: (1, 0, 2), 2: (1, 0, 8)}, leading=(1,), waiting=(2,))
+    assert case.changes() == {}
+    case = replace(case, requeued=(1,))
+    assert case.changes().keys() == {1}
+    assert case.after().order() == [1, 2]
+
+
 def least_priorities(case: Case) -> dict[int, int]:
     """The least priorities that no solution without negative SiteFactors can be below; by trying, one by one."""
     wanted = {i: n for i, (n, _, _) in case.rows.items()}
     pairs = case.pairs()
     while True:
-        wrong = [(a, b) for a, b in pairs if (-wanted[a], a) > (-wanted[b], b)]
+        wrong = [(a, b) for a, b in pairs if (-wanted[a], case.tie(a)) > (-wanted[b], case.tie(b))]
         if not wrong:
             return wanted
         for a, b in wrong:
-            wanted[a] = max(wanted[a], wanted[b] + (a > b))
+            wanted[a] = max(wanted[a], wanted[b] + (case.tie(a) > case.tie(b)))
 
 
 @st.composite
@@ -136,7 +156,8 @@ def cases(draw: st.DrawFn) -> Case:
     order = draw(st.permutations(found))
     cuts = sorted(draw(st.integers(0, len(order))) for _ in range(3))
     parts = [tuple(order[a:b]) for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
-    return Case(rows, parts[0], parts[1], parts[2], parts[3])
+    requeued = tuple(draw(st.permutations(found)))[: draw(st.integers(0, len(found)))]
+    return Case(rows, parts[0], parts[1], parts[2], parts[3], requeued=requeued)
 
 
 @given(cases())

@@ -75,7 +75,7 @@ def test_groups_of_nodes_find_the_rivals_and_bounds_that_pairs_of_lists_do(
     )
     at = np.arange(len(jobs))
     partition, priority = np.array(jobs).T
-    keys = JobKeys.of(priority, at, partition, len(jobs))
+    keys = JobKeys.of(priority, at, partition, np.arange(len(jobs)))
     flags = st.lists(st.booleans(), min_size=len(jobs), max_size=len(jobs)).map(
         lambda one: np.array(one, dtype=np.bool_)
     )
