@@ -151,7 +151,10 @@ def orders(
 
 
 def test_jobs_of_a_pool_are_lifted_above_their_own_pool_alone() -> None:
-    waiting = [as_running(gpu_job(9, 4, 4)), *(gpu_job(i, 1, 2, submit_s=NOW - i, priority=10 - i) for i in range(1, 5))]
+    waiting = [
+        as_running(gpu_job(9, 4, 4)),
+        *(gpu_job(i, 1, 2, submit_s=NOW - i, priority=10 - i) for i in range(1, 5)),
+    ]
     waiting += [cpu_job(i, 20, submit_s=NOW - i, priority=9_000) for i in range(11, 15)]
     factors = orders(waiting)
     placed = [factors.get(i, 0) for i in (4, 3, 2, 1)]
