@@ -22,8 +22,9 @@ FIRST_GUESS_S = 600.0
 """What a job is taken to run for of which nobody knows anything: our choice. With less, jobs are stopped more often for each
 other; with more, short ones wait longer for those that turn out to be long.
 
-Ranks of distributions (``gittins_rank``) take one that is even in the logarithm instead. It cannot serve here: its median,
-an hour and a half, and what it expects of a job that outlived that, depend most on the year at which it ends."""
+Ranks of distributions (``gittins_rank``), and predictions while nothing was learned, take one that is even in the logarithm
+instead. Where nobody predicts it does not serve: its median, an hour and a half, and what it expects of a job that outlived
+that, depend most on the year at which it ends."""
 
 
 def find_unknown(jobs: JobTable) -> BoolColumn:

@@ -84,7 +84,7 @@ def find_medians_left_s(past: FloatColumn, attained_s: FloatColumn) -> FloatColu
     every = np.arange(len(past))
     done = past[every, at] * (1 - share) + past[every, at + 1] * share
     total_s = find_quantiles_s(past, (0.5 * (done + past[:, -1]))[:, None])[:, 0]
-    left: FloatColumn = np.maximum(np.where(attained > EDGES_S[-1], attained, total_s - attained), 1.0)
+    left: FloatColumn = np.maximum(np.where(attained >= EDGES_S[-1], attained, total_s - attained), 1.0)
     return left
 
 
