@@ -32,7 +32,7 @@ LENGTHS_S: Mapping[str, Sequence[float]] = {
     "10 min or 2 h": (600.0, 7200.0),
     "lognormal, median 10 min, sigma 1.5": (),
 }
-OWNERS = (1, 3, 10)
+OWNERS = (1, 3, 10, 80)
 POLICIES = ("soda", "tiresias-las")
 
 
