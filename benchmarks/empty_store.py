@@ -12,13 +12,11 @@ from collections.abc import Mapping, Sequence
 import click
 import numpy as np
 
+from benchmarks.one_gpu import average_jct_s
 from slurm_soda.policies.snapshot import FloatColumn
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
-from slurm_soda.simulator.report.run_results import FailedRun
-from slurm_soda.simulator.runs.batch import SimulationBatch
 from slurm_soda.simulator.runs.estimates import with_estimates
-from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.workload import Workload
 
@@ -50,22 +48,16 @@ def draw_workload(lengths_s: Sequence[float], owners: int, seed: int) -> Workloa
     return Workload.build(f"seed {seed}", rows)
 
 
-def ratio(workload: Workload) -> float:
+def ratio(workload: Workload, seed: int) -> float:
     """Average JCT of the first of :data:`POLICIES` over that of the second.
 
     Raises:
         click.ClickException: a run failed.
     """
-    scenario = Scenario(
-        with_estimates(workload, "predicted"), parse_cluster(f"1x{GPUS}"), Costs(restart_s=RESTART_S), predicted=True
-    )
-    found = []
-    for policy in POLICIES:
-        run = SimulationBatch((scenario,), (PolicyChoice(policy),)).attempt(0)
-        if isinstance(run, FailedRun):
-            raise click.ClickException(f"{policy}, {workload.name}: {run.reason}")
-        found.append(run.summary.avg_jct_s)
-    return found[0] / found[1]
+    jobs, costs = with_estimates(workload, "predicted"), Costs(restart_s=RESTART_S)
+    scenario = Scenario(jobs, parse_cluster(f"1x{GPUS}"), costs, predicted=True, seed=seed)
+    first, second = (average_jct_s(scenario, policy) for policy in POLICIES)
+    return first / second
 
 
 @click.command(help=__doc__)
@@ -78,7 +70,7 @@ def main(seeds: int) -> None:
     for name, lengths_s in LENGTHS_S.items():
         cells = []
         for owners in OWNERS:
-            found = [ratio(draw_workload(lengths_s, owners, seed)) for seed in range(1, seeds + 1)]
+            found = [ratio(draw_workload(lengths_s, owners, seed), seed) for seed in range(1, seeds + 1)]
             cells.append(f"{math.exp(sum(map(math.log, found)) / seeds):.2f}, {max(found):.2f}")
         click.echo(f"| {name} | " + " | ".join(cells) + " |")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -71,7 +72,7 @@ def build_job_table(rows: Sequence[Mapping[str, Any]]) -> JobTable:
         if unknown := set(row) - set(_DEFAULTS) - {"job_id"}:
             raise TypeError(f"job row has unknown keys {sorted(unknown)}; known are {sorted(_DEFAULTS)}")
     full = sorted(({**_DEFAULTS, **row} for row in rows), key=lambda r: int(r["job_id"]))
-    full = [r if r["queued_s"] == r["queued_s"] else {**r, "queued_s": r["submit_s"]} for r in full]
+    full = [{**r, "queued_s": r["submit_s"]} if math.isnan(r["queued_s"]) else r for r in full]
     users = tuple(sorted({r["user"] for r in full}))
     partitions = tuple(sorted({r["partition"] for r in full}))
     types = tuple(sorted({r["gpu_type"] for r in full if r["gpu_type"]}))

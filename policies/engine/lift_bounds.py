@@ -33,7 +33,7 @@ def find_tie_places(jobs: JobTable) -> IntColumn:
     """
     queued_s = jobs.queued_s if len(jobs.queued_s) else jobs.submit_s
     found = np.empty(len(jobs), dtype=np.int64)
-    found[np.lexsort((jobs.job_id, queued_s))] = np.arange(len(jobs))
+    found[np.argsort(queued_s, kind="stable")] = np.arange(len(jobs))  # rows are by id
     return found
 
 

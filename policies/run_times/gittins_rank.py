@@ -60,9 +60,8 @@ def find_ranks(
         which, of_row = np.unique(keys, axis=1, return_inverse=True)
         fresh = curves.ranks(which[0].astype(np.int64), np.zeros(which.shape[1]), which[1], which[2] > 0)
         ranks[rows[~begun]] = fresh[of_row.ravel()]
-        for first in range(0, int(begun.sum()), ROWS_AT_ONCE):
-            mine = rows[begun][first : first + ROWS_AT_ONCE]
-            ranks[mine] = curves.ranks(kind[mine], worked_s[mine], cost_s[mine], stops[mine])
+        mine = rows[begun]
+        ranks[mine] = curves.ranks(kind[mine], worked_s[mine], cost_s[mine], stops[mine])
     return ranks
 
 
@@ -84,6 +83,14 @@ class _Curves:
         return cls(accumulate(each), accumulate(each * MIDDLES_S))
 
     def ranks(self, kind: IntColumn, worked_s: FloatColumn, cost_s: FloatColumn, stops: BoolColumn) -> FloatColumn:
+        """By row, in parts of :data:`ROWS_AT_ONCE`."""
+        ranks = np.zeros(len(kind))
+        for first in range(0, len(kind), ROWS_AT_ONCE):
+            part = slice(first, first + ROWS_AT_ONCE)
+            ranks[part] = self._ranks(kind[part], worked_s[part], cost_s[part], stops[part])
+        return ranks
+
+    def _ranks(self, kind: IntColumn, worked_s: FloatColumn, cost_s: FloatColumn, stops: BoolColumn) -> FloatColumn:
         """By row; of a job's bin what is left counts. D ends with a bin, so ranks are up to a tenth too large."""
         every, (at, share) = np.arange(len(kind)), locate_in_bins(worked_s)
         past, work_s = self.past[kind], self.work_s[kind]

@@ -126,11 +126,6 @@ class OwnersMean:
         """That ended, of all owners."""
         return sum(histogram.jobs for histogram in self.owners.values())
 
-    @property
-    def running(self) -> int:
-        """That run, of all owners."""
-        return sum(histogram.running for histogram in self.owners.values())
-
     def with_prior(self, prior: float, behind: FloatColumn, spreads: Spreads) -> FloatColumn:
         """What they say together, each owner as :data:`OWNER_JOBS` jobs, with what is ``behind`` as ``prior`` jobs."""
         for owner in self._changed:

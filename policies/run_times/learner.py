@@ -154,9 +154,10 @@ class RunTimeLearner:
             if said is None:
                 continue
             probability = said.with_prior(prior, probability, self._spreads)
-            if said.jobs:
-                closest, jobs = group, said.jobs
-            if said.jobs or said.running:
+            ended = said.jobs
+            if ended:
+                closest, jobs = group, ended
+            if ended or (isinstance(said, Histogram) and said.running):
                 prior = PRIOR_JOBS
         return probability, closest, jobs
 

@@ -54,6 +54,13 @@ def accumulate(probability: FloatColumn) -> FloatColumn:
     return past
 
 
+def find_passed(past: FloatColumn, attained_s: FloatColumn) -> FloatColumn:
+    """How likely a run time is below what each job has run for; ``past`` is by :func:`accumulate`, one row a job."""
+    every, (at, share) = np.arange(len(past)), locate_in_bins(attained_s)
+    passed: FloatColumn = past[every, at] * (1 - share) + past[every, at + 1] * share
+    return passed
+
+
 def find_quantiles_s(past: FloatColumn, wanted: FloatColumn) -> FloatColumn:
     """Run times below which so much of each distribution lies.
 
@@ -80,10 +87,7 @@ def find_medians_left_s(past: FloatColumn, attained_s: FloatColumn) -> FloatColu
         attained_s: what each has run for.
     """
     attained = np.maximum(attained_s, 0.0)
-    at, share = locate_in_bins(attained)
-    every = np.arange(len(past))
-    done = past[every, at] * (1 - share) + past[every, at + 1] * share
-    total_s = find_quantiles_s(past, (0.5 * (done + past[:, -1]))[:, None])[:, 0]
+    total_s = find_quantiles_s(past, (0.5 * (find_passed(past, attained) + past[:, -1]))[:, None])[:, 0]
     left: FloatColumn = np.maximum(np.where(attained >= EDGES_S[-1], attained, total_s - attained), 1.0)
     return left
 

@@ -47,6 +47,8 @@ def find_fence_bounds(keys: JobKeys, asking: BoolColumn, fence: IntColumn, snaps
 
 def behind_fence(snapshot: ClusterSnapshot, rows: IntColumn, fence: IntColumn) -> BoolColumn:
     """Whether Slurm has a job of the fence before each of these, with its own priority, for the same nodes."""
+    if not len(fence):
+        return np.zeros(len(rows), dtype=np.bool_)
     jobs = snapshot.jobs
     keys = JobKeys.of(find_natural_priorities(jobs)[rows], rows, jobs.partition[rows], find_tie_places(jobs))
     bounds = find_fence_bounds(keys, np.ones(len(rows), dtype=np.bool_), fence, snapshot)

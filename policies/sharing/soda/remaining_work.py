@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S, accumulate, find_quantiles_s, locate_in_bins
+from slurm_soda.policies.run_times.remaining_time_curve import EDGES_S, accumulate, find_passed, find_quantiles_s
 from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, IntColumn
 
 VALUES = 12
@@ -26,9 +26,7 @@ def expect_remaining_s(snapshot: ClusterSnapshot, rows: IntColumn) -> FloatColum
     mine = rows[learned]
     worked_s = np.minimum(np.maximum(expected.worked_s[mine], 0.0), EDGES_S[-1])
     past = accumulate(expected.probability)[expected.kind[mine]]
-    at, share = locate_in_bins(worked_s)
-    every = np.arange(len(mine))
-    done = past[every, at] * (1 - share) + past[every, at + 1] * share
+    done = find_passed(past, worked_s)
     wanted = done[:, None] + (past[:, -1] - done)[:, None] * _SHARES
     found[learned] = np.maximum(find_quantiles_s(past, wanted) - worked_s[:, None], 1.0)
     return found
