@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -28,7 +29,7 @@ RECORDED_AFTER_S = 60.0
 LATE_RECORDS_S = 3600.0
 """They may report an end so much later."""
 MAX_PAST_JOBS = 20_000
-"""Newest ended jobs that a daemon learns from when it starts; and"""
+"""Newest ended jobs that a daemon learns from when it starts, and of which it remembers that they have taught; and"""
 MAX_PAST_JOBS_PER_OWNER = 2000
 """of one owner: nobody's many jobs hide the past of others."""
 MAX_RECORDED_PER_STEP = 2000
@@ -36,15 +37,26 @@ MAX_RECORDED_PER_STEP = 2000
 
 
 class EndedJobs:
-    """Each ended job teaches once; one object for each run of the daemon."""
+    """Each ended job teaches once; one object for each run of the daemon.
+
+    What has taught is known by count, not by age: a clock that is set and set back makes nobody teach twice.
+    """
 
     def __init__(self, store: Store, forecast: BatchRunTimePredictor) -> None:
         self._store, self._forecast = store, forecast
         self._recalled = False
-        self._taught: dict[int, float] = {}
-        """Ends of jobs that have taught, or were seen to teach nothing, by key, as far back as one may still be told of."""
+        self._taught: dict[int, None] = {}
+        """Keys of jobs that have taught, or were seen to teach nothing; of those that Slurm does not list the last ones."""
+        self._leaving: set[int] = set()
+        """Keys of jobs that are being preempted."""
+        self._expected: set[int] = set()
+        """Keys of jobs of the cache that have not taught yet; and"""
+        self._late: set[int] = set()
+        """of those that left it since then: accounting alone knows of their end, and may tell it hours later."""
         self._recorded: set[int] = set()
-        """Keys of jobs of which is recorded what they showed, as far back."""
+        """Keys of recently ended jobs of which is recorded what they showed."""
+        self._written: tuple[set[int], set[int]] = (set(), set())
+        """The same once what was recorded last is committed, and the jobs that it was of."""
 
     def teach(self, job_cache: JobCache, now_s: float, leaving: Collection[int] = ()) -> None:
         """Learn the run times of jobs that have ended since the last call; first of all, those of the past.
@@ -60,59 +72,71 @@ class EndedJobs:
 
         Complexity: O(jobs of the cache).
         """
-        if not self._recalled:
-            self._recall(job_cache, now_s)
         listed = {job.pk: job for job in job_cache.jobs.values() if job.pk is not None}
-        kept_s = now_s - 2 * LATE_RECORDS_S
-        self._taught = {
-            key: end_s
-            for key, end_s in self._taught.items()
-            # One that was requeued after its end teaches again: its whole run time, when that is known.
-            if (end_s >= kept_s if key not in listed else listed[key].end_s is not None)
-        }
-        fresh = [job for key, job in listed.items() if key not in self._taught and job.job_id not in leaving]
+        self._leaving = {key for key, job in listed.items() if job.job_id in leaving}
+        if not self._recalled:
+            self._recall(listed, now_s)
+        for key, job in listed.items():
+            if job.end_s is None:  # one that was requeued after its end teaches its whole run time too
+                self._taught.pop(key, None)
+        fresh = [job for key, job in listed.items() if key not in self._taught and key not in self._leaving]
         for job in sorted(filter(_shows_its_end, fresh), key=lambda job: (job.end_s or 0.0, job.job_id)):
-            if job.record is not None and job.pk is not None and job.end_s is not None:
-                self._teach(job.pk, job.end_s, traits_of_record(job.record), job.runs.values())
+            if job.record is not None and job.pk is not None:
+                self._teach(job.pk, traits_of_record(job.record), job.runs.values())
+        self._late = {key for keys in (self._late, self._expected) for key in keys if key not in listed}
+        self._expected = {key for key in listed if key not in self._taught}
+        if len(self._taught) > MAX_PAST_JOBS + len(listed):
+            for key in [key for key in self._taught if key not in listed][:-MAX_PAST_JOBS]:
+                del self._taught[key]
 
     def record(
         self, session: Session, now_s: float, gpu_types: Mapping[str, str], most_gpus: Mapping[str, int]
     ) -> None:
         """Write down what jobs showed that ended a while ago; those that Slurm did not list at their end teach now.
 
-        Before the past was recalled nobody teaches here, as these are part of it.
+        Before the past was recalled nobody teaches here, as these are part of it. Call :meth:`recorded` once the transaction
+        is through.
         """
-        recent = stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s - RECORDED_AFTER_S, MAX_RECORDED_PER_STEP)
-        fresh = stored.jobs_by_end(session, [key for key in recent if key not in self._recorded])
+        until_s = now_s - RECORDED_AFTER_S
+        ended = stored.ended_keys(session, now_s - LATE_RECORDS_S, until_s, MAX_RECORDED_PER_STEP)
+        recent = set(ended) - self._leaving
+        wanted = (recent - self._recorded).union(islice(self._late, MAX_RECORDED_PER_STEP))
+        fresh = stored.jobs_by_end(session, sorted(wanted), until_s)
         runs = ended_runs_by_job(session, fresh)
         for job in fresh:
-            if self._recalled and job.state in STATES_LEARNED_FROM and job.end_s is not None:
-                self._teach(job.id, job.end_s, traits_of_job(job), runs.get(job.id, ()))
+            if self._recalled and job.state in STATES_LEARNED_FROM:
+                self._teach(job.id, traits_of_job(job), runs.get(job.id, ()))
             predicted = stored.run_time_prediction_of(session, job.id)
             if predicted is not None:
                 predicted.actual_s = _run_s(runs.get(job.id, ()))
         record_observations(session, fresh, runs, gpu_types, now_s)
         record_pair_observations(session, fresh, gpu_types, now_s)
         record_spread_observations(session, fresh, runs, gpu_types=gpu_types, most_gpus=most_gpus, now_s=now_s)
-        self._recorded = set(recent)
+        self._written = recent, {job.id for job in fresh}
 
-    def _recall(self, job_cache: JobCache, now_s: float) -> None:
-        keys = [job.pk for job in job_cache.jobs.values() if job.pk is not None]
+    def recorded(self) -> None:
+        """What :meth:`record` wrote is committed."""
+        self._recorded, fresh = self._written
+        self._late -= fresh
+
+    def _recall(self, listed: Mapping[int, CachedJob], now_s: float) -> None:
+        unsettled = {key for key, job in listed.items() if job.end_s is None} | self._leaving
         with self._store.read() as session:
             past_jobs = stored.past_run_times(
                 session, STATES_LEARNED_FROM, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER
             )
-            recent = stored.ended_keys(session, now_s - LATE_RECORDS_S, now_s, MAX_PAST_JOBS)
-            self._taught = dict.fromkeys([*recent, *stored.ended_among(session, keys, now_s)], now_s)
+            newest = stored.ended_keys(session, 0.0, now_s, MAX_PAST_JOBS)
+            taught = [*reversed(newest), *stored.ended_among(session, list(listed), now_s)]
+        self._taught = dict.fromkeys(key for key in taught if key not in unsettled)
         self._recalled = True
         for past in past_jobs:
-            if past.run_s > 0:
+            if past.run_s > 0 and past.key not in unsettled:
                 self._forecast.ended(traits_of_job(past), past.run_s)
 
-    def _teach(self, key: int, end_s: float, traits: SubmissionTraits, runs: Collection[CachedRun | JobRun]) -> None:
+    def _teach(self, key: int, traits: SubmissionTraits, runs: Collection[CachedRun | JobRun]) -> None:
         if key in self._taught:
             return
-        self._taught[key] = end_s
+        self._taught[key] = None
         run_s = 0.0 if any(run.shared for run in runs) else _run_s(runs)
         if run_s > 0:
             self._forecast.ended(traits, run_s)

@@ -118,9 +118,11 @@ class RunTimePredictor:
                     self._told = stored.already_predicted(session, live)
             with self.store.write() as session:
                 self._ended_jobs.record(session, now_s, gpu_types, most_gpus_by_type(nodes))
-                self._tell(session, now_s, job_cache)
+                told = self._tell(session, now_s, job_cache)
                 if first:
                     stored.prune_observed(session, before_s=now_s - KEEP_OBSERVED_S)
+            self._ended_jobs.recorded()
+            self._told |= told
             with self.store.read() as session:
                 self._profiles, self._each = read_iteration_times(session), {}
             self._failing = ""
@@ -203,20 +205,21 @@ class RunTimePredictor:
             attained_s, limit_s, progress=told, iterations=self._work(job.record), learnt=learnt
         )
 
-    def _tell(self, session: Session, now_s: float, job_cache: JobCache) -> None:
+    def _tell(self, session: Session, now_s: float, job_cache: JobCache) -> set[int]:
+        """Write down what is expected of jobs that came; their keys."""
         waiting = (job for job in job_cache.jobs.values() if job.pk is not None and job.end_s is None)
         self._told &= {job.pk for job in job_cache.jobs.values() if job.pk is not None}
         fresh = list(islice((job for job in waiting if job.pk not in self._told), MAX_PREDICTIONS_PER_STEP))
         written = stored.already_predicted(session, [job.pk for job in fresh if job.pk is not None])
         for job in fresh:
             assert job.pk is not None
-            self._told.add(job.pk)
             if job.record is None or job.pk in written:
                 continue
             learnt = self.forecast.known(self._number(job.record))
             predicted = self._left(job, learnt, now_s)
             if predicted is not None:
                 session.add(_prediction_row(job.pk, predicted, learnt, _attained_s(job, now_s), now_s))
+        return {job.pk for job in fresh if job.pk is not None}
 
     def _say(self, event: str, error: Exception) -> None:
         if self._failing != repr(error):

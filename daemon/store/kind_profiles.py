@@ -126,6 +126,7 @@ def prune_observed(session: Session, *, before_s: float) -> None:
 class PastRunTime(NamedTuple):
     """What an ended job tells of run times."""
 
+    key: int
     user: str
     gpus: int
     partition: str
@@ -159,7 +160,7 @@ def past_run_times(
         .having(never_shared())
         .subquery()
     )
-    query = select(Job.user, Job.gpus, Job.partition, Job.name, Job.hints, Job.time_limit_s, ran.c.run_s)
+    query = select(Job.id, Job.user, Job.gpus, Job.partition, Job.name, Job.hints, Job.time_limit_s, ran.c.run_s)
     rows = session.execute(query.join(ran, ran.c.job_pk == Job.id).order_by(Job.end_s, Job.id))
     return [PastRunTime(*row) for row in rows]
 
@@ -178,11 +179,11 @@ def ended_among(session: Session, keys: Sequence[int], until_s: float) -> list[i
     return found
 
 
-def jobs_by_end(session: Session, keys: Sequence[int]) -> list[Job]:
-    """These ended jobs, in the order in which they ended."""
+def jobs_by_end(session: Session, keys: Sequence[int], until_s: float) -> list[Job]:
+    """Those of these jobs that had ended by then, in the order in which they ended."""
     found: list[Job] = []
     for part in split_list(keys):
-        found += session.scalars(select(Job).where(Job.id.in_(part)))
+        found += session.scalars(select(Job).where(Job.id.in_(part), Job.end_s <= until_s))
     return sorted(found, key=lambda job: (job.end_s or 0.0, job.id))
 
 

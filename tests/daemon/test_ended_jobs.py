@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.daemon.learning import ended_jobs
+from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
 from slurm_soda.daemon.store import kind_profiles
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
 from slurm_soda.policies.run_times.learner import RunTimeLearner
+from slurm_soda.slurm_ext.read.sacct import JobAccounting, RunAccounting
 from tests.daemon.fake_slurm import FakeSlurm
 from tests.daemon.harness import Daemon
-from tests.daemon.test_foresight import past_job
+from tests.daemon.test_foresight import past_job, told
 
 Start = Callable[..., Daemon]
 
@@ -94,3 +96,98 @@ def test_whoever_ended_while_sodad_was_down_teaches_once_for_as_long_as_slurm_li
     taught.clear()
     daemon().follow(100, every_s=2.0)
     assert sorted(owner for owner, _ in taught) == ["alice", "bob"]
+
+
+def leaving(slurm: FakeSlurm, daemon: Start) -> Daemon:
+    """A daemon that has seen a job fail by our signal, which it requeues."""
+    slurm.submit(1, gpus=4, work_s=200.0, checkpoint="USR1", on_signal="exit", grace_s=10)
+    sodad = daemon()
+    sodad.follow(80, every_s=2.0)
+    slurm.submit(2, gpus=4, work_s=30.0, user="bob")
+    return sodad
+
+
+def test_a_run_that_a_preemption_ended_is_no_past_of_a_sodad_that_starts_before_the_job_is_back(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]]
+) -> None:
+    sodad = leaving(slurm, daemon)
+    while sodad.job(1).end_s is None:
+        slurm.advance(1.0)
+        sodad.run()
+    daemon().follow(250)
+    assert len(taught) == 2
+    assert dict(taught) == pytest.approx({"alice": 200.0, "bob": 30.0}, abs=4.0)
+
+
+def test_a_job_that_cannot_be_requeued_for_minutes_does_not_teach_before_it_is(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]]
+) -> None:
+    sodad = leaving(slurm, daemon)
+    slurm.hanging.add("requeue")
+    sodad.follow(200)
+    assert slurm.all[1].state == "FAILED"
+    slurm.hanging.clear()
+    sodad.follow(600)
+    print(taught)
+    assert sorted(owner for owner, _ in taught) == ["alice", "bob"]
+    assert dict(taught) == pytest.approx({"alice": 200.0, "bob": 30.0}, abs=4.0)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_whose_end_accounting_tells_hours_later_teaches_nevertheless(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]], *, restarts: bool
+) -> None:
+    answers: list[JobAccounting] = []
+    slurm.accounting = lambda job_ids: [answer for answer in answers if answer.job_id in job_ids]
+    slurm.submit(1, gpus=1, work_s=100.0)
+    sodad = daemon(slurm={"accounting": True})
+    sodad.follow(20)
+    job = slurm.all.pop(1)
+    end_s = job.start_s + 100.0
+    run = RunAccounting(job.start_s, end_s, "COMPLETED", "0:0", 1.0, 1.0, gpus=1, cpus=1, nodes=1, node_names="n1")
+    sodad.follow(3 * ended_jobs.LATE_RECORDS_S, every_s=30.0)
+    if restarts:
+        sodad = daemon(slurm={"accounting": True})
+        sodad.follow(100, every_s=5.0)
+    assert not taught
+    answers.append(JobAccounting(1, "alice", job.submit_s, "COMPLETED", "0:0", (run,)))
+    sodad.follow(300, every_s=5.0)
+    assert len(taught) == 1
+    assert dict(taught) == pytest.approx({"alice": 100.0}, abs=2.0)
+
+
+@pytest.mark.parametrize("by_s", [-86_400.0, 86_400.0])
+def test_a_job_teaches_once_although_the_clock_is_set_and_set_back(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]], by_s: float
+) -> None:
+    slurm.submit(1, gpus=1, work_s=100.0)
+    sodad = daemon()
+    sodad.follow(120)
+    del slurm.all[1]
+    sodad.follow(100)
+    for set_by_s in (by_s, 0.0):
+        slurm.clock.set_by_s = set_by_s
+        sodad.follow(100)
+    assert len(taught) == 1
+
+
+def test_what_jobs_showed_is_written_down_although_the_database_fails_once(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.submit(1, gpus=1, work_s=100.0)
+    sodad = daemon()
+    sodad.follow(120)
+    assert told(sodad, 1).actual_s is None
+    failures = []
+
+    def fail(*_: object) -> None:
+        failures.append(1)
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunTimePredictor, "_tell", fail)
+        sodad.follow(80)
+    assert failures
+    sodad.follow(80)
+    assert told(sodad, 1).actual_s == pytest.approx(100.0, abs=2.0)
+    assert len(taught) == 1
