@@ -133,7 +133,7 @@ class JobTable:
     memory_mib: IntColumn
     """Memory over all nodes."""
     priority: IntColumn
-    """Slurm's own present priority: larger runs first, ties by :attr:`queued_s`, then by ``job_id``."""
+    """Slurm's own present priority: larger runs first, ties by :attr:`queued_s`, then by :attr:`id_place`."""
     site_factor: IntColumn
     """The part of ``priority`` that we wrote (0 before we did)."""
     executed_s: FloatColumn
@@ -164,6 +164,9 @@ class JobTable:
 
     queued_s: FloatColumn = field(default_factory=lambda: np.zeros(0))
     """Slurm's own time of submission, which a requeue moves to the end of the run; empty: :attr:`submit_s` for all."""
+    id_place: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Place of each job by id as Slurm compares ids: a task of an array by the array's, then by its number; empty: by
+    ``job_id``."""
     may_preempt: BoolColumn = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Others may be preempted for it; empty: for all jobs. A job for whom they may not reserves nothing in a decision."""
     band: IntColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

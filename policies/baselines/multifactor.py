@@ -9,7 +9,7 @@ import numpy as np
 
 from slurm_soda.policies.bands.bands import find_tiers
 from slurm_soda.policies.baselines.backfill import DEFAULT_DEPTH, start_and_backfill
-from slurm_soda.policies.engine.lift_bounds import find_natural_priorities
+from slurm_soda.policies.engine.lift_bounds import find_natural_priorities, find_tie_places
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
 from slurm_soda.policies.engine.run_time_estimates import LIMIT
@@ -22,7 +22,7 @@ CALC_PERIOD_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Multifactor:
-    """Highest PriorityTier first, then the largest priority without our SiteFactor, ties by submit time, then job id.
+    """Highest PriorityTier first, then the largest priority without our SiteFactor, ties as in Slurm.
 
     Behind a blocked job it goes on as :class:`.backfill.Backfill` does.
 
@@ -48,7 +48,7 @@ class Multifactor:
         """As :meth:`.backfill.Backfill.decide`."""
         jobs = snapshot.jobs
         priority = find_natural_priorities(jobs)
-        ranked = rank_rows(jobs, find_rankable_rows(snapshot), -find_tiers(snapshot), -priority, jobs.submit_s)
+        ranked = rank_rows(jobs, find_rankable_rows(snapshot), -find_tiers(snapshot), -priority, find_tie_places(jobs))
         placing = PlacementPass(snapshot)
         reserved_in_s = start_and_backfill(
             placing, ranked, estimate=self.estimate, depth=self.depth, reservations=self.reservations

@@ -36,6 +36,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "skew": NEVER,
     "nice": 0,
     "queued_s": NEVER,
+    "id_place": 0,
     "may_preempt": True,
     "band": 0,
     "may_start": True,

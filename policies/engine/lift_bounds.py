@@ -29,11 +29,13 @@ def find_natural_priorities(jobs: JobTable) -> IntColumn:
 
 def find_tie_places(jobs: JobTable) -> IntColumn:
     """Place of each job among all where Slurm's priorities are equal: by the time of its submission, which a requeue moves,
-    then by id (``sort_job_queue2`` in Slurm's source).
+    then by id, a task of an array by the array's (``sort_job_queue2`` in Slurm's source).
     """
     queued_s = jobs.queued_s if len(jobs.queued_s) else jobs.submit_s
     found = np.empty(len(jobs), dtype=np.int64)
-    found[np.argsort(queued_s, kind="stable")] = np.arange(len(jobs))  # rows are by id
+    # Rows are by id, and both ways of sorting are stable.
+    order = np.lexsort((jobs.id_place, queued_s)) if len(jobs.id_place) else np.argsort(queued_s, kind="stable")
+    found[order] = np.arange(len(jobs))
     return found
 
 

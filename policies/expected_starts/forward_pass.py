@@ -15,6 +15,7 @@ import numpy as np
 from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.backfill_reservations import STATES_HOLDING_RESOURCES
 from slurm_soda.policies.engine.demand import RequestShape, group_snapshot_requests
+from slurm_soda.policies.engine.lift_bounds import find_tie_places
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.engine.placement_pass import find_too_large
 from slurm_soda.policies.plan import Plan
@@ -78,7 +79,7 @@ def _order(snapshot: ClusterSnapshot, plan: Plan | None) -> IntColumn:
         rows: IntColumn = np.searchsorted(jobs.job_id, plan.order)
         return rows
     waiting = np.flatnonzero(jobs.state == JobState.PENDING)
-    return waiting[np.argsort(-jobs.priority[waiting], kind="stable")]
+    return waiting[np.lexsort((find_tie_places(jobs)[waiting], -jobs.priority[waiting]))]
 
 
 class PossibleFuture:

@@ -26,6 +26,7 @@ from slurm_soda.policies.tiresias.model_skews import find_model_skew
 from slurm_soda.slurm_ext.client import Allocation, HeldOnNode, SlurmJob, SlurmNode
 from slurm_soda.slurm_ext.hints.flags import Hints
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
+from slurm_soda.slurm_ext.read.id_places import find_id_places
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, policy_state
 
 _T = TypeVar("_T")
@@ -216,6 +217,7 @@ def _time_columns(
     return {
         "submit_s": np.where(np.isnan(first_submit), submit, first_submit),
         "queued_s": submit,
+        "id_place": find_id_places(live),
         "start_s": start,
         "first_start_s": np.where(np.isnan(first), start, first),
         "executed_s": executed,

@@ -38,7 +38,9 @@ class Case:
     depth: int = 1000
     partitions: tuple[tuple[int, str], ...] = ()
     requeued: tuple[int, ...] = ()
-    """In the order in which they were; all others were submitted before, by id."""
+    """In the order in which they were; all others were submitted before, in one second."""
+    by_id: tuple[int, ...] = ()
+    """Jobs in the order of their ids as Slurm compares them, which differs where there are tasks of arrays; empty: by id."""
 
     @property
     def snapshot(self) -> ClusterSnapshot:
@@ -55,6 +57,7 @@ class Case:
                     "partition": names.get(i, "main"),
                     "waited_s": 9.0 * (i in self.overdue),
                     "queued_s": self.queued_s(i),
+                    "id_place": self.tie(i)[1],
                     "overdue": i in self.overdue and not self.ranks,
                 }
                 for i, (n, f, g) in self.rows.items()
@@ -97,11 +100,11 @@ class Case:
     def key(self, job_id: int) -> tuple[int, float, int]:
         """Sorts as Slurm tries jobs."""
         natural, factor, _ = self.rows[job_id]
-        return (-natural - factor, self.queued_s(job_id), job_id)
+        return (-natural - factor, *self.tie(job_id))
 
     def tie(self, job_id: int) -> tuple[float, int]:
         """Sorts jobs of one priority."""
-        return (self.queued_s(job_id), job_id)
+        return (self.queued_s(job_id), self.by_id.index(job_id) if self.by_id else job_id)
 
     def order(self) -> list[int]:
         return sorted(self.rows, key=self.key)
@@ -141,7 +144,8 @@ def cases(draw: st.DrawFn) -> Case:
     cuts = sorted(draw(st.integers(0, len(order))) for _ in range(3))
     parts = [tuple(order[a:b]) for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True)]
     requeued = tuple(draw(st.permutations(found)))[: draw(st.integers(0, len(found)))]
-    return Case(rows, parts[0], parts[1], parts[2], parts[3], requeued=requeued)
+    by_id = tuple(draw(st.permutations(found))) if draw(st.booleans()) else ()
+    return Case(rows, parts[0], parts[1], parts[2], parts[3], requeued=requeued, by_id=by_id)
 
 
 @st.composite

@@ -15,9 +15,11 @@ from slurm_soda.policies.pools.kinds import NodeClass, PoolKind
 from slurm_soda.policies.pools.layout.partitions import PoolPartition, PoolTable
 from slurm_soda.policies.pools.stages.in_force import PoolsInForce
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR
+from slurm_soda.slurm_ext.read.snapshot import build_snapshot
 from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING
 from slurm_soda.slurm_ext.write.site_factors import compute_site_factors
 from tests.sampling import examples
+from tests.slurm_ext import records
 from tests.slurm_ext.order_cases import Case, cases, ids, least_priorities, ranked_cases
 
 
@@ -28,6 +30,18 @@ def test_a_requeued_job_is_lifted_past_one_of_its_priority_that_was_submitted_be
     case = replace(case, requeued=(1,))
     assert case.changes().keys() == {1}
     assert case.after().order() == [1, 2]
+
+
+def test_a_job_is_lifted_past_a_task_of_its_priority_whose_array_was_submitted_before_it() -> None:
+    """Slurm compares the id of the array, 100, not the one that the task got when it became a job of its own."""
+    task = records.job(102, array_job_id=100, array_task="3")
+    snapshot = build_snapshot(
+        200.0, [records.job(100, array_task="4-9"), records.job(101), task], [records.node("n1")], {}, {}, {}
+    )
+    queue = Case({}, leading=(101,), waiting=(102,)).queue
+    assert compute_site_factors(queue, snapshot, depth=9) == {101: PRIORITY_SPACING}
+    queue = Case({}, leading=(102,), waiting=(100, 101)).queue
+    assert compute_site_factors(queue, snapshot, depth=9) == {}
 
 
 @given(cases())
