@@ -28,6 +28,11 @@ def test_the_largest_priority_goes_first_and_ties_go_by_submission() -> None:
     assert plan.notes.score.tolist()[1:] == [10, 20, 20]
 
 
+def test_a_requeued_job_is_behind_those_of_its_priority_as_in_slurm() -> None:
+    jobs = [waiting(1, 4, priority=5, queued_s=9), waiting(2, 4, priority=5, queued_s=8)]
+    assert make_policy("multifactor").decide(cluster(jobs, mixed_nodes(4))).order.tolist() == [2, 1]
+
+
 def test_what_we_added_to_a_priority_does_not_count() -> None:
     jobs = [waiting(1, 4, priority=5000, site_factor=4999), waiting(2, 4, priority=2)]
     assert make_policy("multifactor").decide(cluster(jobs, mixed_nodes(4))).order.tolist() == [2, 1]

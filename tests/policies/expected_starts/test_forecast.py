@@ -80,6 +80,8 @@ def test_without_a_plan_slurms_priority_is_the_order() -> None:
     )
     found = forecast_starts(seen, None, seed=1)
     assert found.job_id.tolist() == [3, 2]
+    requeued = seen.jobs.with_columns(priority=np.ones(3, dtype=np.int64), queued_s=np.array([0.0, 9.0, 8.0]))
+    assert forecast_starts(replace(seen, jobs=requeued), None, seed=1).job_id.tolist() == [3, 2]
 
 
 def test_a_preempted_job_makes_room_at_once() -> None:
