@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
-from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, LiftWalk
+from slurm_soda.slurm_ext.write.lifts import LEAST_PRIORITY, PRIORITY_CEILING, PRIORITY_SPACING, LiftWalk
 
 _NOBODY = -1
 """Below the key of every job."""
@@ -106,10 +106,19 @@ class _LeastLifts:
             if not least <= priority <= min(top, height):
                 gap = (ahead[at] - start) // 2 if ahead[at] > least else PRIORITY_SPACING
                 beyond = naturals[bisect_right(naturals, start)] - 1
-                priority = max(min(start + min(gap, PRIORITY_SPACING), top, beyond), least)
+                priority = max(min(start + min(gap, PRIORITY_SPACING), top, beyond), self._surfacing(at, top), least)
             wanted[int(jobs.rows[at])] = priority
             keys[at] = jobs.key(priority, at)
         return wanted
+
+    def _surfacing(self, at: int, top: int) -> int:
+        """Twice its lift for a job that Slurm shows at its least priority although it is lifted; 0 for others.
+
+        How far below that it is, as by a large ``--nice``, Slurm does not tell: its own priority is at most what is taken
+        for it, so ``top`` holds whatever it is. Once more is shown, it is known, and the lift becomes what is needed.
+        """
+        natural, present = int(self._walk.natural[at]), int(self._walk.present[at])
+        return min(natural + 2 * (present - natural), top) if natural < present <= LEAST_PRIORITY else 0
 
     def _ahead(self) -> dict[int, int]:
         """Present priority of the next lifted job before each that is compared with it; 0 where there is none."""
