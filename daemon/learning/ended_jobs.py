@@ -49,10 +49,10 @@ class EndedJobs:
         """Keys of jobs that have taught, or were seen to teach nothing; of those that Slurm does not list the last ones."""
         self._leaving: set[int] = set()
         """Keys of jobs that are being preempted."""
-        self._expected: set[int] = set()
-        """Keys of jobs of the cache that have not taught yet; and"""
+        self._expected: list[CachedJob] = []
+        """Jobs of the cache that had not taught at the last call, also those that had no key yet; and"""
         self._late: set[int] = set()
-        """of those that left it since then: accounting alone knows of their end, and may tell it hours later."""
+        """keys of those that have left it: accounting alone may know of their end, and tell it hours later."""
         self._recorded: set[int] = set()
         """Keys of recently ended jobs of which is recorded what they showed."""
         self._written: tuple[set[int], set[int]] = (set(), set())
@@ -83,8 +83,9 @@ class EndedJobs:
         for job in sorted(filter(_shows_its_end, fresh), key=lambda job: (job.end_s or 0.0, job.job_id)):
             if job.record is not None and job.pk is not None:
                 self._teach(job.pk, traits_of_record(job.record), job.runs.values())
-        self._late = {key for keys in (self._late, self._expected) for key in keys if key not in listed}
-        self._expected = {key for key in listed if key not in self._taught}
+        self._late.update(job.pk for job in self._expected if job.pk is not None)
+        self._late = {key for key in self._late if key not in listed}
+        self._expected = [job for job in job_cache.jobs.values() if job.pk not in self._taught]
         if len(self._taught) > MAX_PAST_JOBS + len(listed):
             for key in [key for key in self._taught if key not in listed][:-MAX_PAST_JOBS]:
                 del self._taught[key]

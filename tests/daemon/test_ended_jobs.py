@@ -191,3 +191,16 @@ def test_what_jobs_showed_is_written_down_although_the_database_fails_once(
     sodad.follow(80)
     assert told(sodad, 1).actual_s == pytest.approx(100.0, abs=2.0)
     assert len(taught) == 1
+
+
+def test_a_job_that_ended_hours_ago_and_is_listed_once_teaches(
+    slurm: FakeSlurm, daemon: Start, taught: list[tuple[str, float]]
+) -> None:
+    slurm.submit(1, gpus=1, work_s=100.0)
+    slurm.advance(2 * ended_jobs.LATE_RECORDS_S, step_s=10.0)
+    sodad = daemon()
+    sodad.run()
+    del slurm.all[1]
+    sodad.follow(100)
+    assert len(taught) == 1
+    assert dict(taught) == pytest.approx({"alice": 100.0}, abs=2.0)
