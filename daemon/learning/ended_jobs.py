@@ -73,18 +73,22 @@ class EndedJobs:
         Complexity: O(jobs of the cache).
         """
         listed = {job.pk: job for job in job_cache.jobs.values() if job.pk is not None}
-        self._leaving = {key for key, job in listed.items() if job.job_id in leaving}
+        left = (job_cache.jobs[job_id].pk for job_id in leaving if job_id in job_cache.jobs)
+        self._leaving = {key for key in left if key is not None}
         if not self._recalled:
             self._recall(listed, now_s)
+        fresh = []
         for key, job in listed.items():
-            if job.end_s is None:  # one that was requeued after its end teaches its whole run time too
-                self._taught.pop(key, None)
-        fresh = [job for key, job in listed.items() if key not in self._taught and key not in self._leaving]
-        for job in sorted(filter(_shows_its_end, fresh), key=lambda job: (job.end_s or 0.0, job.job_id)):
+            if key in self._taught:
+                if job.end_s is None:  # one that was requeued after its end teaches its whole run time too
+                    del self._taught[key]
+            elif _shows_its_end(job) and key not in self._leaving:
+                fresh.append(job)
+        for job in sorted(fresh, key=lambda job: (job.end_s or 0.0, job.job_id)):
             if job.record is not None and job.pk is not None:
                 self._teach(job.pk, traits_of_record(job.record), job.runs.values())
-        self._late.update(job.pk for job in self._expected if job.pk is not None)
-        self._late = {key for key in self._late if key not in listed}
+        gone = (job.pk for job in self._expected if job.pk is not None and job.pk not in listed)
+        self._late = {*(key for key in self._late if key not in listed), *gone}
         self._expected = [job for job in job_cache.jobs.values() if job.pk not in self._taught]
         if len(self._taught) > MAX_PAST_JOBS + len(listed):
             for key in [key for key in self._taught if key not in listed][:-MAX_PAST_JOBS]:
