@@ -22,9 +22,15 @@ BEFORE_ALL = -1
 """Rank of a job that the plan ranks before all others, or that the policy does not rank."""
 
 
+LEAST_PRIORITY = 1
+"""Slurm shows this of a job that would have less, as by a large ``--nice``, and sorts by it: 0 is for held ones."""
+
+
 def find_natural_priorities(jobs: JobTable) -> IntColumn:
-    """Slurm's own priority of each job, without what was added; where that is not known, as it is shown."""
-    return jobs.priority - np.where(jobs.site_factor != UNKNOWN_SITE_FACTOR, jobs.site_factor, 0)
+    """Slurm's own priority of each job as it is shown without what was added; where that is not known, as it is shown."""
+    natural = jobs.priority - np.where(jobs.site_factor != UNKNOWN_SITE_FACTOR, jobs.site_factor, 0)
+    found: IntColumn = np.maximum(natural, np.minimum(jobs.priority, LEAST_PRIORITY))
+    return found
 
 
 def find_tie_places(jobs: JobTable) -> IntColumn:

@@ -6,8 +6,9 @@ from bisect import bisect_right
 
 import numpy as np
 
+from slurm_soda.policies.engine.lift_bounds import LEAST_PRIORITY
 from slurm_soda.policies.snapshot import BoolColumn, IntColumn
-from slurm_soda.slurm_ext.write.lifts import LEAST_PRIORITY, PRIORITY_CEILING, PRIORITY_SPACING, LiftWalk
+from slurm_soda.slurm_ext.write.lifts import PRIORITY_CEILING, PRIORITY_SPACING, LiftWalk
 
 _NOBODY = -1
 """Below the key of every job."""
@@ -112,13 +113,13 @@ class _LeastLifts:
         return wanted
 
     def _surfacing(self, at: int, top: int) -> int:
-        """Twice its lift for a job that Slurm shows at its least priority although it is lifted; 0 for others.
+        """Priority by twice its lift, of a job that Slurm shows at its least one although it is lifted; 0 for others.
 
-        How far below that it is, as by a large ``--nice``, Slurm does not tell: its own priority is at most what is taken
-        for it, so ``top`` holds whatever it is. Once more is shown, it is known, and the lift becomes what is needed.
+        How far below that it would be by itself Slurm does not tell, only that it is by its lift or more. So this is the
+        most that it will be shown at, and ``top`` holds whatever it is. Once more is shown, it gets what it needs.
         """
-        natural, present = int(self._walk.natural[at]), int(self._walk.present[at])
-        return min(natural + 2 * (present - natural), top) if natural < present <= LEAST_PRIORITY else 0
+        present, lift = int(self._walk.present[at]), int(self._walk.lift[at])
+        return min(present + lift, top) if lift > 0 and present <= LEAST_PRIORITY else 0
 
     def _ahead(self) -> dict[int, int]:
         """Present priority of the next lifted job before each that is compared with it; 0 where there is none."""

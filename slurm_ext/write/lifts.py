@@ -24,9 +24,6 @@ from slurm_soda.slurm_ext.write.competition import find_larger, find_startable_s
 PRIORITY_CEILING = 2_000_000_000
 """No job is lifted above this, and none above a job that is: other components and Slurm's 32 bits need room."""
 
-LEAST_PRIORITY = 1
-"""Slurm shows this of a job that would have less, and sorts by it: 0 is for held ones."""
-
 PRIORITY_SPACING = 16
 """Distance of a lifted job from the next one below it, where there is room: Slurm's own numbers waver by one with their
 rounding, and a job that comes in between later needs one update."""
@@ -70,8 +67,10 @@ class LiftWalk:
 
     jobs: JobKeys
     natural: IntColumn
-    """Priority without SiteFactor."""
+    """Priority that is shown without SiteFactor."""
     present: IntColumn
+    lift: IntColumn
+    """Present SiteFactor."""
     leads: BoolColumn
     liftable: BoolColumn
     passable: BoolColumn
@@ -129,6 +128,7 @@ class LiftWalk:
             keys.only(kept),
             natural[kept],
             jobs.priority[rows[kept]],
+            jobs.site_factor[rows[kept]],
             leads[kept],
             liftable[kept],
             ranked[kept],

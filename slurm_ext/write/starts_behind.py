@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from slurm_soda.policies.engine.lift_bounds import JobKeys, find_natural_priorities, find_tie_places
+from slurm_soda.policies.engine.lift_bounds import LEAST_PRIORITY, JobKeys, find_tie_places
 from slurm_soda.policies.engine.shared_nodes import SharedNodes
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.snapshot import UNKNOWN_SITE_FACTOR, ClusterSnapshot, IntColumn
@@ -26,9 +26,11 @@ def find_jobs_ahead(plan: Plan, snapshot: ClusterSnapshot, orders: Iterable[JobC
     ahead = plan.notes.behind.copy() if len(plan.notes.behind) else np.zeros(len(jobs), dtype=np.int64)
     rows = np.arange(len(jobs))
     factor = np.where(jobs.site_factor == UNKNOWN_SITE_FACTOR, 0, jobs.site_factor)
+    priority = jobs.priority.copy()
     for change in orders:
-        factor[jobs.row(change.job_id)] = int(change.new["SiteFactor"])
-    keys = JobKeys.of(find_natural_priorities(jobs) + factor, rows, jobs.partition, find_tie_places(jobs)).keys
+        row = jobs.row(change.job_id)
+        priority[row] = max(priority[row] + int(change.new["SiteFactor"]) - factor[row], LEAST_PRIORITY)
+    keys = JobKeys.of(priority, rows, jobs.partition, find_tie_places(jobs)).keys
     starts, waits = rows[verdict == JobVerdict.START], rows[verdict == JobVerdict.WAIT]
     if not len(starts) or not len(waits):
         return ahead
