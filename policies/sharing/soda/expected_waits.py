@@ -39,14 +39,14 @@ def expect_waits_s(
     draws = DRAWS if max(left_s.shape[1], work_s.shape[1]) > 1 else 1
     found = [
         _waits_s(
-            free_gpus, list(zip(_draw(left_s, draw, 0), gpus, strict=True)), _draw(work_s, draw, len(gpus)), wanted
+            free_gpus, list(zip(draw_values(left_s, draw, 0), gpus, strict=True)), draw_values(work_s, draw, len(gpus)), wanted
         )
         for draw in range(draws)
     ]
     return np.asarray(np.mean(found, axis=0))
 
 
-def _draw(values: FloatColumn, draw: int, first: int) -> list[float]:
+def draw_values(values: FloatColumn, draw: int, first: int) -> list[float]:
     """One value of each row, such that all are as likely and neighbours differ."""
     rows, count = values.shape
     at = (draw * count // DRAWS + (np.arange(rows) + first) * 7 + 1) % count
