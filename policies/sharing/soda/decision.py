@@ -18,8 +18,8 @@ from slurm_soda.policies.sharing.gpu_occupancy import GpuOccupancy
 from slurm_soda.policies.sharing.interference_view import InterferenceView
 from slurm_soda.policies.sharing.plan import SharingPlan, make_sharing_plan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
+from slurm_soda.policies.sharing.soda.defragmentation import Defragmentation
 from slurm_soda.policies.sharing.soda.guest_places import GuestPlaces
-from slurm_soda.policies.sharing.soda.making_room import RoomMaker
 from slurm_soda.policies.sharing.soda.pair_review import PairReview
 from slurm_soda.policies.sharing.soda.preemption_price import (
     find_learned_prices_s,
@@ -71,13 +71,11 @@ class OrderedPlaces:
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
         reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
+        shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
         if not self._snapshot.spread.decides:
             preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
-            import os
-            if not os.environ.get('NOMOVE'):
-                preempts += self._make_room(price_s, () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine)))
+            preempts += self._defragment(price_s, shared)
             return tell_prices(preempts, self._snapshot, self._learned_s)
-        shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
         preempts, self._place_waits_s = place_by_slowdowns(
             self.placing,
             self._ranked,
@@ -90,13 +88,14 @@ class OrderedPlaces:
         )
         return tell_prices(preempts, self._snapshot, self._learned_s)
 
-    def _make_room(self, price_s, shared) -> tuple[PreemptJob, ...]:
+    def _defragment(self, price_s: FloatColumn, shared: Sequence[int]) -> tuple[PreemptJob, ...]:
+        """Who moves so that somebody who waits fits; none of those who share a GPU."""
         waiting = self.waiting()
         if not len(waiting):
             return ()
         movable = find_preemptible(self._snapshot, 0.0)
         movable[list(shared)] = False
-        return RoomMaker(self.placing, waiting, movable, price_s, self.total_gpus).run()
+        return Defragmentation(self.placing, waiting, movable, price_s, self.total_gpus).run()
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""

@@ -39,7 +39,10 @@ def expect_waits_s(
     draws = DRAWS if max(left_s.shape[1], work_s.shape[1]) > 1 else 1
     found = [
         _waits_s(
-            free_gpus, list(zip(draw_values(left_s, draw, 0), gpus, strict=True)), draw_values(work_s, draw, len(gpus)), wanted
+            free_gpus,
+            list(zip(draw_values(left_s, draw, 0), gpus, strict=True)),
+            draw_values(work_s, draw, len(gpus)),
+            wanted,
         )
         for draw in range(draws)
     ]

@@ -1,0 +1,239 @@
+"""Running jobs that move so that a waiting one fits: enough GPUs are free for it, but on no node enough of them.
+
+Let k wait for nodes of which each must have so many GPUs, and let T be how long it is expected to, as those who run end.
+If running jobs i move to what is free elsewhere, k starts now. So it ends T earlier, and each of the b jobs that wait
+behind it by its share of the GPU seconds that are done meanwhile: the moves gain
+
+    T (1 + b g_k / G),
+
+and cost the price of preempting each i, as for anybody who makes way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from slurm_soda.policies.engine.allocations import find_allocation_entries, list_allocations, split_memory_mib
+from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.free_capacity import JobPlacement
+from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.pipeline.actions import PreemptJob
+from slurm_soda.policies.plan import JobVerdict
+from slurm_soda.policies.sharing.soda.expected_waits import DRAWS, draw_values
+from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
+
+MOST_ASKED = 16
+"""Requests of one decision for which somebody may move; and"""
+MOST_NODES = 8
+"""nodes that are tried for each, those that lack the fewest GPUs first. Both only bound the work."""
+
+
+class _Held(NamedTuple):
+    """What running jobs hold: an entry for each of their nodes."""
+
+    row: IntColumn
+    node: IntColumn
+    gpus: IntColumn
+    cpus: IntColumn
+    memory_mib: IntColumn
+
+
+class _Cleared(NamedTuple):
+    """A node on which a job fits once these have moved."""
+
+    node: int
+    rows: list[int]
+
+
+class Defragmentation:
+    """Of one decision, after all others have their places."""
+
+    def __init__(
+        self, placing: PlacementPass, waiting: IntColumn, movable: BoolColumn, price_s: FloatColumn, total_gpus: int
+    ) -> None:
+        """Take in the decision so far.
+
+        Args:
+            placing: the places.
+            waiting: rows of GPU jobs without places, in order.
+            movable: by row, who may be preempted and shares no GPU.
+            price_s: by row, what it costs all jobs if it is, in seconds.
+            total_gpus: of the cluster.
+        """
+        self._placing, self._waiting, self._price_s, self._total_gpus = placing, waiting, price_s, total_gpus
+        self._jobs = placing.snapshot.jobs
+        stays = np.isin(placing.verdict, (JobVerdict.RUN, JobVerdict.PROTECTED))
+        self._movable: BoolColumn = movable & stays
+        self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
+        self._end_s: list[FloatColumn] | None = None
+
+    def run(self) -> tuple[PreemptJob, ...]:
+        """Who moves, for whom.
+
+        O(requests asked x (nodes + running jobs log running jobs)), in numpy; nothing where too few GPUs are free.
+        """
+        found: list[PreemptJob] = []
+        refused: set[RequestShape] = set()
+        free, asked = self._count_free(), 0
+        for at, row in enumerate(self._waiting.tolist()):
+            shape = self._placing.demand.shapes[int(self._placing.demand.code[row])]
+            if not free or asked == MOST_ASKED:
+                break
+            if free < shape.gpus * shape.nodes or shape in refused or not self._may_ask(row, shape):
+                continue
+            asked += 1
+            moves = self._clear_for(row, shape, len(self._waiting) - at - 1)
+            if not moves:
+                refused.add(shape)
+            found += moves
+            free = self._count_free()
+        return tuple(found)
+
+    def _count_free(self) -> int:
+        return int(self._placing.free_capacity.soon.gpus.sum())
+
+    def _may_ask(self, row: int, shape: RequestShape) -> bool:
+        may_preempt = self._jobs.may_preempt
+        barred = row in self._placing.behind or bool(len(may_preempt) and not may_preempt[row])
+        return shape.wants_gpus and shape.is_even and not barred
+
+    def _clear_for(self, row: int, shape: RequestShape, behind: int) -> list[PreemptJob]:
+        """Who moves for one job; nobody if nobody can, or that costs more than it gains."""
+        spare = self._placing.free_capacity.soon.fitting_nodes(shape)
+        cleared = [self._clear(node, shape, row) for node in self._find_nodes(shape, spare)]
+        choices = sorted((one for one in cleared if one is not None), key=lambda one: (self._price(one.rows), one.node))
+        lacking = shape.nodes - len(spare)
+        if not 0 < lacking <= len(choices):
+            return []
+        wait_s = self._expect_wait_s(shape)
+        gain_s = wait_s * (1.0 + behind * float(self._jobs.gpus[row]) / self._total_gpus)
+        for first in range(len(choices) - lacking + 1):
+            chosen = choices[first : first + lacking]
+            movers = sorted({mover for one in chosen for mover in one.rows}, key=lambda one: -int(self._jobs.gpus[one]))
+            if self._price(movers) >= gain_s:
+                break
+            if self._move(row, shape, [*spare, *(one.node for one in chosen)], movers):
+                return [self._tell(mover, row, wait_s) for mover in movers]
+        return []
+
+    def _price(self, rows: Sequence[int]) -> float:
+        return float(self._price_s[list(rows)].sum())
+
+    def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
+        """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
+        fits = self._fits(shape, np.flatnonzero(self._movable[self._held.row]))
+        fits[list(spare)] = False
+        nodes = np.flatnonzero(fits)
+        fullest_last = np.argsort(-self._placing.free_capacity.soon.gpus[nodes], kind="stable")
+        few: list[int] = nodes[fullest_last][:MOST_NODES].tolist()
+        return few
+
+    def _fits(self, shape: RequestShape, gone: IntColumn) -> BoolColumn:
+        """By node, whether one node's part of a request fits there without these entries."""
+        soon = self._placing.free_capacity.soon
+        columns = [soon.gpus.copy(), soon.cpus.copy(), soon.memory_mib.copy()]
+        for column, amounts in zip(columns, self._held[2:], strict=True):
+            np.add.at(column, self._held.node[gone], amounts[gone])
+        gpus, cpus, memory_mib = columns
+        enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
+        fits: BoolColumn = enough & soon.classes.usable(shape, cpus)
+        return fits
+
+    def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
+        """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
+        held, soon = self._held, self._placing.free_capacity.soon
+        there = np.flatnonzero((held.node == node) & self._movable[held.row])
+        if len(self._jobs.band):  # nobody of a better band moves
+            there = there[self._jobs.band[held.row[there]] >= self._jobs.band[row]]
+        wanted = np.array([shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib]) - np.array(soon.on(node))
+        if (wanted <= 0).all():
+            return None  # what keeps it away is nothing that anybody holds
+        orders = (self._price_s[held.row[there]], -held.gpus[there])
+        found = [self._take(there[np.argsort(order, kind="stable")], wanted) for order in orders]
+        return min(
+            (_Cleared(node, rows) for rows in found if rows), key=lambda one: self._price(one.rows), default=None
+        )
+
+    def _take(self, entries: IntColumn, wanted: IntColumn) -> list[int]:
+        """The first of these that are enough, without those that need not move, last ones first; empty: all are too few."""
+        held = self._held
+        amounts = np.stack((held.gpus[entries], held.cpus[entries], held.memory_mib[entries]), axis=1)
+        enough = np.flatnonzero((np.cumsum(amounts, axis=0) >= wanted).all(axis=1))
+        needed = list(range(int(enough[0]) + 1)) if len(enough) else []
+        for last in needed[::-1]:
+            others = [one for one in needed if one != last]
+            if (amounts[others].sum(axis=0) >= wanted).all():
+                needed = others
+        rows: list[int] = held.row[entries[needed]].tolist()
+        return rows
+
+    def _move(self, row: int, shape: RequestShape, nodes: Sequence[int], movers: Sequence[int]) -> bool:
+        """Give a job these nodes, and who is there what is free elsewhere on no more nodes; or change nothing."""
+        placing, capacity = self._placing, self._placing.free_capacity
+        held = {mover: list_allocations(self._jobs, mover) for mover in movers}
+        for pieces in held.values():
+            capacity.vacate(pieces)
+        cpus_on = capacity.classes.cpus_on
+        own = [NodeAllocation(node, shape.gpus, cpus_on(shape, node), shape.memory_mib) for node in nodes]
+        claims = {row: JobPlacement(own, at_once=False)}
+        capacity.hold(claims[row])
+        for mover in movers:
+            claim = capacity.find(placing.demand.shapes[int(placing.demand.code[mover])])
+            if claim is None or not claim.at_once or len(claim.pieces) > len(held[mover]):
+                for taken in claims.values():
+                    capacity.undo(taken)
+                for pieces in held.values():
+                    capacity.reoccupy(pieces)
+                return False
+            capacity.hold(claim)
+            claims[mover] = claim
+        for mover in movers:
+            placing.verdict[mover] = JobVerdict.PREEMPT
+            self._movable[mover] = False
+        placing.unheld.discard(row)
+        for each, claim in claims.items():
+            placing.record(each, claim)
+        return True
+
+    def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
+        job_id = int(self._jobs.job_id[row])
+        reason = f"it moves to other free GPUs, so that job {job_id} fits, which would wait for {wait_s:.0f} s"
+        return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason)
+
+    def _expect_wait_s(self, shape: RequestShape) -> float:
+        """In how many seconds a job would fit as running jobs end: the mean of a few draws."""
+        if self._end_s is None:
+            self._end_s = self._draw_ends_s()
+        return float(np.mean([self._find_wait_s(shape, end_s) for end_s in self._end_s]))
+
+    def _find_wait_s(self, shape: RequestShape, end_s: FloatColumn) -> float:
+        order = np.argsort(end_s, kind="stable")
+        low, high = 1, len(order)
+        while low < high:
+            middle = (low + high) // 2
+            if np.count_nonzero(self._fits(shape, order[:middle])) >= shape.nodes:
+                high = middle
+            else:
+                low = middle + 1
+        return float(end_s[order[low - 1]])
+
+    def _list_held(self, rows: IntColumn) -> _Held:
+        jobs = self._jobs
+        owner, entry = find_allocation_entries(jobs, rows)
+        memory_mib = split_memory_mib(jobs, owner, entry)
+        return _Held(owner, jobs.alloc_node[entry], jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_mib)
+
+    def _draw_ends_s(self) -> list[FloatColumn]:
+        """Seconds until each entry is free, a few equally likely times; now where nobody knows."""
+        jobs = self._jobs
+        rows, at = np.unique(self._held.row, return_inverse=True)
+        left_s = expect_remaining_s(self._placing.snapshot, rows)
+        limit_s = jobs.time_limit_s[rows] - (self._placing.snapshot.now_s - jobs.start_s[rows])
+        left_s = np.where(np.isnan(left_s), 0.0, np.fmin(left_s, np.maximum(limit_s, 0.0)[:, None]))
+        draws = DRAWS if left_s.shape[1] > 1 else 1
+        return [np.array(draw_values(left_s, draw, 0))[at] for draw in range(draws)]
