@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.engine.demand import Demand, RequestShape
@@ -18,7 +18,8 @@ _Queue = list[tuple[RankKey, int, SessionJob]]
 class NodeSession:
     """Finds out what happens at most events: nothing, or jobs start in what is free.
 
-    :meth:`find_starts` gives up (returns ``None``) where a waiting job might preempt: that takes the policy's ``decide``.
+    :meth:`find_starts` gives up (returns ``None``) where a waiting job might preempt, or others might move for it: that
+    takes the policy's ``decide``.
     Waiting jobs stand in one heap for each distinct request. A head that found no room is looked at again once a node has
     more to offer than before, and then only if that node could hold a part of it with all worse-ranked jobs gone. Each such
     head costs a search for room, and never a look at all jobs that wait.
@@ -127,6 +128,8 @@ class NodeSession:
         one who waits but when the session says so.
         """
         shape = self._shapes[number]
+        if self._may_be_moved_for(shape):
+            return True
         gpus, cpus, memory_mib = self._free_nodes.on(node)
         least_gpus, least_cpus, least_memory_mib = shape.least
         if self._rules.preemptive and shape.wants_gpus:
@@ -162,7 +165,7 @@ class NodeSession:
                 continue
             pieces = None if refusals.cover(shape) else self._free_nodes.find(shape)
             if pieces is None:
-                if self._may_preempt(shape, key, queue[0][2].gpus, now_s):
+                if self._may_preempt(shape, key, queue[0][2].gpus, now_s) or self._others_may_move(shape):
                     return False
                 refusals.add(shape)
                 if not self._rules.skip:
@@ -184,8 +187,20 @@ class NodeSession:
         behind = self._tail.behind(key, now_s)
         if sum(job.gpus for job in behind) < max(gpus - self._free_gpus, 1):
             return False  # not even if only their number counted
+        return self._would_fit_without(behind, shape)
+
+    def _may_be_moved_for(self, shape: RequestShape) -> bool:
+        """Whether enough GPUs are free for a request of the kind for which running jobs move."""
+        even = self._rules.moves and shape.wants_gpus and shape.is_even
+        return even and self._free_gpus >= shape.gpus * shape.nodes
+
+    def _others_may_move(self, shape: RequestShape) -> bool:
+        """Whether there would be room if all that can be preempted were elsewhere."""
+        return self._may_be_moved_for(shape) and self._would_fit_without(self._tail.every(), shape)
+
+    def _would_fit_without(self, jobs: Iterable[SessionJob], shape: RequestShape) -> bool:
         left: dict[int, tuple[int, int, int]] = {}
-        for job in behind:
+        for job in jobs:
             for node, more_gpus, more_cpus, more_mib in job.pieces:
                 gpus, cpus, memory_mib = left.get(node, (0, 0, 0))
                 left[node] = (gpus + more_gpus, cpus + more_cpus, memory_mib + more_mib)

@@ -38,8 +38,8 @@ class PossibleHost(NamedTuple):
 class KnownOrderPolicy(Protocol):
     """While run times are known, time limits bind nobody and no GPU is shared, its decisions are those of an order.
 
-    Jobs start in this order where they fit. It preempts only jobs that rank behind one that waits, and by the passing of
-    time alone neither that changes nor who may join whom.
+    Jobs start in this order where they fit. It preempts only jobs that rank behind one that waits, or that can move so that
+    one fits, and by the passing of time alone neither that changes nor who may join whom.
     """
 
     @property

@@ -9,10 +9,10 @@ few numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_soda.policies.baselines.sort_key import SORT_KEYS, SortKeyRanking
-from slurm_soda.policies.session.ranking import RankKey, SessionJob
+from slurm_soda.policies.session.ranking import RankingRules, RankKey, SessionJob
 from slurm_soda.policies.sharing.known_order import PossibleGuest, PossibleHost
 
 _ROUNDING = 1e-6
@@ -27,6 +27,10 @@ class KnownServiceRanking(SortKeyRanking):
     """
 
     change_s: float = 0.0
+
+    @property
+    def rules(self) -> RankingRules:
+        return replace(super(KnownServiceRanking, self).rules, moves=True)
 
     def waiting(self, job: SessionJob) -> RankKey:
         if not job.gpus:
