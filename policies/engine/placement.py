@@ -212,6 +212,16 @@ class FreeNodes:
                     return True
         return lacking <= 0
 
+    def flag_fitting(self, shape: RequestShape, more: IntColumn) -> BoolColumn:
+        """By node, whether an even share of a request fits there if it had so much more free.
+
+        ``more``: GPUs, CPUs and memory in MiB; shape (nodes, 3).
+        """
+        gpus, cpus, memory_mib = self.gpus + more[:, 0], self.cpus + more[:, 1], self.memory_mib + more[:, 2]
+        enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
+        fits: BoolColumn = enough & self.classes.usable(shape, cpus)
+        return fits
+
     def fitting_nodes(self, shape: RequestShape) -> list[int]:
         """Up to as many nodes as an even gang needs, each with enough free for its part; best fit first."""
         numbers = self.classes.matching(shape.partition, shape.gpu_type)

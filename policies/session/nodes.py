@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from slurm_soda.policies.engine.demand import Demand, RequestShape
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation, NodeGroups
 from slurm_soda.policies.engine.placement_pass import RefusedShapes, find_too_large
+from slurm_soda.policies.session.moves import PossibleMoves
 from slurm_soda.policies.session.preemptible_jobs import PreemptibleJobs
 from slurm_soda.policies.session.ranking import INFINITY, JobStart, Ranking, RankKey, SessionJob
 from slurm_soda.policies.snapshot import NodeTable
@@ -32,6 +33,8 @@ class NodeSession:
         self._tail = PreemptibleJobs(ranking)
         self._free_nodes = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._free_gpus = int(nodes.gpus_free[nodes.usable].sum())
+        price_s = self._rules.least_move_price_s
+        self._moves = PossibleMoves(self._free_nodes, nodes, price_s) if price_s < INFINITY else None
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._queues: dict[int, _Queue] = {}
         self._waits = 0
@@ -55,12 +58,16 @@ class NodeSession:
         self._free_gpus -= job.gpus
         self._waits -= 1
         self._tail.add(job)
+        if self._moves is not None:
+            self._moves.started(job)
 
     def ended(self, job: SessionJob) -> None:
         """A job gave its ``pieces`` back for good."""
         self._free_nodes.give(list(job.pieces))
         self._free_gpus += job.gpus
         self._tail.remove(job)
+        if self._moves is not None:
+            self._moves.ended(job)
         self._freed.update(piece.node for piece in job.pieces)
 
     def stopped(self, job: SessionJob) -> None:
@@ -128,7 +135,7 @@ class NodeSession:
         one who waits but when the session says so.
         """
         shape = self._shapes[number]
-        if self._may_be_moved_for(shape):
+        if self._moves is not None and self._wants_moves(shape):
             return True
         gpus, cpus, memory_mib = self._free_nodes.on(node)
         least_gpus, least_cpus, least_memory_mib = shape.least
@@ -165,7 +172,7 @@ class NodeSession:
                 continue
             pieces = None if refusals.cover(shape) else self._free_nodes.find(shape)
             if pieces is None:
-                if self._may_preempt(shape, key, queue[0][2].gpus, now_s) or self._others_may_move(shape):
+                if self._may_preempt(shape, key, queue[0][2].gpus, now_s) or self._others_may_move(shape, now_s):
                     return False
                 refusals.add(shape)
                 if not self._rules.skip:
@@ -187,24 +194,20 @@ class NodeSession:
         behind = self._tail.behind(key, now_s)
         if sum(job.gpus for job in behind) < max(gpus - self._free_gpus, 1):
             return False  # not even if only their number counted
-        return self._would_fit_without(behind, shape)
-
-    def _may_be_moved_for(self, shape: RequestShape) -> bool:
-        """Whether enough GPUs are free for a request of the kind for which running jobs move."""
-        even = self._rules.moves and shape.wants_gpus and shape.is_even
-        return even and self._free_gpus >= shape.gpus * shape.nodes
-
-    def _others_may_move(self, shape: RequestShape) -> bool:
-        """Whether there would be room if all that can be preempted were elsewhere."""
-        return self._may_be_moved_for(shape) and self._would_fit_without(self._tail.every(), shape)
-
-    def _would_fit_without(self, jobs: Iterable[SessionJob], shape: RequestShape) -> bool:
         left: dict[int, tuple[int, int, int]] = {}
-        for job in jobs:
+        for job in behind:
             for node, more_gpus, more_cpus, more_mib in job.pieces:
                 gpus, cpus, memory_mib = left.get(node, (0, 0, 0))
                 left[node] = (gpus + more_gpus, cpus + more_cpus, memory_mib + more_mib)
         return self._free_nodes.would_fit(shape, left)
+
+    def _others_may_move(self, shape: RequestShape, now_s: float) -> bool:
+        """Whether it might be worth it that running jobs move so that this fits."""
+        return self._moves is not None and self._wants_moves(shape) and self._moves.may_gain(shape, self._waits, now_s)
+
+    def _wants_moves(self, shape: RequestShape) -> bool:
+        """Whether enough GPUs are free for a request of those for which others move."""
+        return shape.wants_gpus and shape.is_even and self._free_gpus >= shape.gpus * shape.nodes
 
 
 def _head(queue: _Queue) -> SessionJob | None:

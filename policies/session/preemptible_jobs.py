@@ -140,10 +140,6 @@ class PreemptibleJobs:
                 found += (job for _, job in group[at:])
         return found
 
-    def every(self) -> list[SessionJob]:
-        """All of them, of whatever rank."""
-        return [job for group in self._groups.values() for _, job in group if job.frozen is not None]
-
     def behind_on(self, node: int, key: RankKey, now_s: float) -> list[SessionJob]:
         """Those of them on one node."""
         return [job for job in self._on_node.get(node, ()) if self._is_behind(job, key, now_s)]

@@ -92,8 +92,10 @@ class RankingRules:
     """A job is not preempted before it has run so long."""
     true_run_times: bool = False
     """The order is that of the policy only while every job ends when it is said to end."""
-    moves: bool = False
-    """Preemptible jobs of any rank may move to other places so that a waiting job fits (:attr:`.RequestShape.is_even`)."""
+    least_move_price_s: float = INFINITY
+    """Preemptible jobs of any rank may move to other places so that a waiting one fits that asks for an even share of its
+    nodes (:attr:`.RequestShape.is_even`): what that costs all jobs at the least; infinite: none does. Only with
+    ``true_run_times``."""
     volatile: int = 0
     """So many groups, those of the lowest numbers, change their order at any time. Groups then rank as wholes: all jobs
     of a higher number behind all of a lower one."""

@@ -43,6 +43,14 @@ class _Held(NamedTuple):
     memory_mib: IntColumn
 
 
+class _Share(NamedTuple):
+    """What one job holds on a node."""
+
+    row: int
+    amounts: list[int]
+    """GPUs, CPUs, memory in MiB."""
+
+
 class _Cleared(NamedTuple):
     """A node on which a job fits once these have moved."""
 
@@ -71,6 +79,9 @@ class Defragmentation:
         self._movable: BoolColumn = movable & stays
         self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
         self._end_s: list[FloatColumn] | None = None
+        self._on_node: dict[int, list[_Share]] = {}
+        self._free_for: dict[RequestShape, BoolColumn] = {}
+        """Nodes on which a request fits now."""
 
     def run(self) -> tuple[PreemptJob, ...]:
         """Who moves, for whom.
@@ -135,42 +146,44 @@ class Defragmentation:
 
     def _fits(self, shape: RequestShape, gone: IntColumn) -> BoolColumn:
         """By node, whether one node's part of a request fits there without these entries."""
-        soon = self._placing.free_capacity.soon
-        columns = [soon.gpus.copy(), soon.cpus.copy(), soon.memory_mib.copy()]
-        for column, amounts in zip(columns, self._held[2:], strict=True):
-            np.add.at(column, self._held.node[gone], amounts[gone])
-        gpus, cpus, memory_mib = columns
-        enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
-        fits: BoolColumn = enough & soon.classes.usable(shape, cpus)
-        return fits
+        free = self._placing.free_capacity.soon
+        more = np.zeros((len(free.gpus), 3), dtype=np.int64)
+        np.add.at(more, self._held.node[gone], np.stack(self._held[2:], axis=1)[gone])
+        return free.flag_fitting(shape, more)
 
     def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
         """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
-        held, soon = self._held, self._placing.free_capacity.soon
-        there = np.flatnonzero((held.node == node) & self._movable[held.row])
-        if len(self._jobs.band):  # nobody of a better band moves
-            there = there[self._jobs.band[held.row[there]] >= self._jobs.band[row]]
-        wanted = np.array([shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib]) - np.array(soon.on(node))
-        if (wanted <= 0).all():
-            return None  # what keeps it away is nothing that anybody holds
-        orders = (self._price_s[held.row[there]], -held.gpus[there])
-        found = [self._take(there[np.argsort(order, kind="stable")], wanted) for order in orders]
-        return min(
-            (_Cleared(node, rows) for rows in found if rows), key=lambda one: self._price(one.rows), default=None
-        )
+        soon = self._placing.free_capacity.soon
+        wanted = shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib
+        lacking = [want - free for want, free in zip(wanted, soon.on(node), strict=True)]
+        there = [one for one in self._list_movable(node) if self._may_move(one.row, row, node)]
+        if max(lacking) <= 0 or not _enough(there, lacking):
+            return None  # what keeps it away may be nothing that anybody holds
+        choices = [_choose(there, lacking), _choose(sorted(there, key=lambda one: -one.amounts[0]), lacking)]
+        return _Cleared(node, min(choices, key=self._price))
 
-    def _take(self, entries: IntColumn, wanted: IntColumn) -> list[int]:
-        """The first of these that are enough, without those that need not move, last ones first; empty: all are too few."""
-        held = self._held
-        amounts = np.stack((held.gpus[entries], held.cpus[entries], held.memory_mib[entries]), axis=1)
-        enough = np.flatnonzero((np.cumsum(amounts, axis=0) >= wanted).all(axis=1))
-        needed = list(range(int(enough[0]) + 1)) if len(enough) else []
-        for last in needed[::-1]:
-            others = [one for one in needed if one != last]
-            if (amounts[others].sum(axis=0) >= wanted).all():
-                needed = others
-        rows: list[int] = held.row[entries[needed]].tolist()
-        return rows
+    def _may_move(self, mover: int, row: int, node: int) -> bool:
+        """Whether one job might leave a node for another one: nobody of a better band does, nor who fits nowhere else."""
+        band = self._jobs.band
+        if len(band) and band[mover] < band[row]:
+            return False
+        shape = self._placing.demand.shapes[int(self._placing.demand.code[mover])]
+        if shape not in self._free_for:
+            free = self._placing.free_capacity.now
+            self._free_for[shape] = free.flag_fitting(shape, np.zeros((len(free.gpus), 3), dtype=np.int64))
+        fits = self._free_for[shape]
+        return not shape.is_even or int(np.count_nonzero(fits)) - int(fits[node]) >= shape.nodes
+
+    def _list_movable(self, node: int) -> list[_Share]:
+        """Who can move from a node, the cheapest first."""
+        if node not in self._on_node:
+            held = self._held
+            there = np.flatnonzero((held.node == node) & self._movable[held.row])
+            there = there[np.argsort(self._price_s[held.row[there]], kind="stable")]
+            columns = (held.row[there], held.gpus[there], held.cpus[there], held.memory_mib[there])
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            self._on_node[node] = [_Share(mover, amounts) for mover, *amounts in rows]
+        return self._on_node[node]
 
     def _move(self, row: int, shape: RequestShape, nodes: Sequence[int], movers: Sequence[int]) -> bool:
         """Give a job these nodes, and who is there what is free elsewhere on no more nodes; or change nothing."""
@@ -195,6 +208,8 @@ class Defragmentation:
         for mover in movers:
             placing.verdict[mover] = JobVerdict.PREEMPT
             self._movable[mover] = False
+        self._on_node.clear()
+        self._free_for.clear()
         placing.unheld.discard(row)
         for each, claim in claims.items():
             placing.record(each, claim)
@@ -237,3 +252,21 @@ class Defragmentation:
         left_s = np.where(np.isnan(left_s), 0.0, np.fmin(left_s, np.maximum(limit_s, 0.0)[:, None]))
         draws = DRAWS if left_s.shape[1] > 1 else 1
         return [np.array(draw_values(left_s, draw, 0))[at] for draw in range(draws)]
+
+
+def _enough(shares: Sequence[_Share], lacking: Sequence[int]) -> bool:
+    return all(sum(one.amounts[at] for one in shares) >= lacks for at, lacks in enumerate(lacking))
+
+
+def _choose(shares: Sequence[_Share], lacking: Sequence[int]) -> list[int]:
+    """The first of them that are enough, without those that need not move, last ones first."""
+    needed: list[_Share] = []
+    for share in shares:
+        if _enough(needed, lacking):
+            break
+        needed.append(share)
+    for last in needed[::-1]:
+        others = [one for one in needed if one is not last]
+        if _enough(others, lacking):
+            needed = others
+    return [one.row for one in needed]

@@ -30,7 +30,7 @@ class KnownServiceRanking(SortKeyRanking):
 
     @property
     def rules(self) -> RankingRules:
-        return replace(super(KnownServiceRanking, self).rules, moves=True)
+        return replace(super(KnownServiceRanking, self).rules, least_move_price_s=self.change_s)
 
     def waiting(self, job: SessionJob) -> RankKey:
         if not job.gpus:
