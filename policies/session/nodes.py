@@ -33,8 +33,8 @@ class NodeSession:
         self._tail = PreemptibleJobs(ranking)
         self._free_nodes = FreeNodes(NodeGroups(nodes), nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self._free_gpus = int(nodes.gpus_free[nodes.usable].sum())
-        price_s = self._rules.least_move_price_s
-        self._moves = PossibleMoves(self._free_nodes, nodes, price_s) if price_s < INFINITY else None
+        moves = self._rules.least_move_price_s < INFINITY
+        self._moves = PossibleMoves(self._free_nodes, nodes, ranking, demand.shapes) if moves else None
         self._too_large: list[bool] = find_too_large(demand.shapes, nodes).tolist()
         self._queues: dict[int, _Queue] = {}
         self._waits = 0
@@ -105,6 +105,8 @@ class NodeSession:
         self._all = False
         self._freed.clear()
         self._newcomers.clear()
+        if self._moves is not None:
+            self._moves.look_anew()
         starts: list[JobStart] = []
         taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]] = []
         sure = not self._waits or self._placing(shapes, now_s, starts, taken)

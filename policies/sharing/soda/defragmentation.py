@@ -30,7 +30,9 @@ from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, Job
 MOST_ASKED = 16
 """Requests of one decision for which somebody may move; and"""
 MOST_NODES = 8
-"""nodes that are tried for each, those that lack the fewest GPUs first. Both only bound the work."""
+"""nodes of which it is found out for each who would leave them, those that lack the fewest GPUs first; and"""
+MOST_TRIED = 2
+"""of these, how many times it is tried to place all who would leave. All three only bound the work."""
 
 
 class _Held(NamedTuple):
@@ -80,8 +82,8 @@ class Defragmentation:
         self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
         self._end_s: list[FloatColumn] | None = None
         self._on_node: dict[int, list[_Share]] = {}
-        self._free_for: dict[RequestShape, BoolColumn] = {}
-        """Nodes on which a request fits now."""
+        self._leaving: BoolColumn | None = None
+        """Which entries are of jobs that can move and fit elsewhere."""
 
     def run(self) -> tuple[PreemptJob, ...]:
         """Who moves, for whom.
@@ -123,7 +125,7 @@ class Defragmentation:
             return []
         wait_s = self._expect_wait_s(shape)
         gain_s = wait_s * (1.0 + behind * float(self._jobs.gpus[row]) / self._total_gpus)
-        for first in range(len(choices) - lacking + 1):
+        for first in range(min(len(choices) - lacking + 1, MOST_TRIED)):
             chosen = choices[first : first + lacking]
             movers = sorted({mover for one in chosen for mover in one.rows}, key=lambda one: -int(self._jobs.gpus[one]))
             if self._price(movers) >= gain_s:
@@ -137,7 +139,7 @@ class Defragmentation:
 
     def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
-        fits = self._fits(shape, np.flatnonzero(self._movable[self._held.row]))
+        fits = self._fits(shape, np.flatnonzero(self._find_leaving()))
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
         fullest_last = np.argsort(-self._placing.free_capacity.soon.gpus[nodes], kind="stable")
@@ -156,29 +158,33 @@ class Defragmentation:
         soon = self._placing.free_capacity.soon
         wanted = shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib
         lacking = [want - free for want, free in zip(wanted, soon.on(node), strict=True)]
-        there = [one for one in self._list_movable(node) if self._may_move(one.row, row, node)]
+        there, band = self._list_movable(node), self._jobs.band
+        if len(band):  # nobody of a better band moves
+            there = [one for one in there if band[one.row] >= band[row]]
         if max(lacking) <= 0 or not _enough(there, lacking):
             return None  # what keeps it away may be nothing that anybody holds
         choices = [_choose(there, lacking), _choose(sorted(there, key=lambda one: -one.amounts[0]), lacking)]
         return _Cleared(node, min(choices, key=self._price))
 
-    def _may_move(self, mover: int, row: int, node: int) -> bool:
-        """Whether one job might leave a node for another one: nobody of a better band does, nor who fits nowhere else."""
-        band = self._jobs.band
-        if len(band) and band[mover] < band[row]:
-            return False
-        shape = self._placing.demand.shapes[int(self._placing.demand.code[mover])]
-        if shape not in self._free_for:
-            free = self._placing.free_capacity.now
-            self._free_for[shape] = free.flag_fitting(shape, np.zeros((len(free.gpus), 3), dtype=np.int64))
-        fits = self._free_for[shape]
-        return not shape.is_even or int(np.count_nonzero(fits)) - int(fits[node]) >= shape.nodes
+    def _find_leaving(self) -> BoolColumn:
+        """By entry, whether its job can move and would fit on other nodes."""
+        if self._leaving is None:
+            free, demand, held = self._placing.free_capacity.now, self._placing.demand, self._held
+            leaving = self._movable[held.row]
+            code, nothing = demand.code[held.row], np.zeros((len(free.gpus), 3), dtype=np.int64)
+            for number in np.unique(code[leaving]).tolist():
+                shape = demand.shapes[number]
+                if shape.is_even:
+                    fits = free.flag_fitting(shape, nothing).astype(np.int64)
+                    leaving &= (code != number) | (fits.sum() - fits >= shape.nodes)[held.node]
+            self._leaving = leaving
+        return self._leaving
 
     def _list_movable(self, node: int) -> list[_Share]:
         """Who can move from a node, the cheapest first."""
         if node not in self._on_node:
             held = self._held
-            there = np.flatnonzero((held.node == node) & self._movable[held.row])
+            there = np.flatnonzero((held.node == node) & self._find_leaving())
             there = there[np.argsort(self._price_s[held.row[there]], kind="stable")]
             columns = (held.row[there], held.gpus[there], held.cpus[there], held.memory_mib[there])
             rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -209,7 +215,7 @@ class Defragmentation:
             placing.verdict[mover] = JobVerdict.PREEMPT
             self._movable[mover] = False
         self._on_node.clear()
-        self._free_for.clear()
+        self._leaving = None
         placing.unheld.discard(row)
         for each, claim in claims.items():
             placing.record(each, claim)
