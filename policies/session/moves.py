@@ -27,7 +27,7 @@ class PossibleMoves:
         self._total_gpus = max(int(nodes.gpus[nodes.usable].sum()), 1)
         self._nothing = np.zeros((len(nodes), 3), dtype=np.int64)
         self._movable: dict[int, IntColumn] = {}
-        """GPUs, CPUs and memory on each node, by request."""
+        """GPUs, CPUs, memory and jobs on each node, by request."""
         self._count: Counter[int] = Counter()
         self._ends: list[tuple[float, int, SessionJob]] = []
         self._end_s: dict[int, float] = {}
@@ -47,9 +47,9 @@ class PossibleMoves:
     def _change(self, job: SessionJob, sign: int) -> None:
         if not (job.preemptible and job.gpus):
             return
-        held = self._movable.setdefault(job.shape, self._nothing.copy())
+        held = self._movable.setdefault(job.shape, np.zeros((len(self._nothing), 4), dtype=np.int64))
         for node, *amounts in job.pieces:
-            held[node] += sign * np.array(amounts)
+            held[node] += sign * np.array((*amounts, 1))
         self._count[job.shape] += sign
         if not self._count[job.shape]:
             del self._movable[job.shape]
@@ -85,10 +85,10 @@ class PossibleMoves:
         """What those hold on each node who fit on others; shape (nodes, 3)."""
         leaving = self._nothing.copy()
         for number, held in self._movable.items():
-            shape = self._shapes[number]
-            fits = self._free_nodes.flag_fitting(shape, self._nothing).astype(np.int64)
+            shape, most = self._shapes[number], held[:, 3]
             if shape.is_even:
-                leaving += held * (fits.sum() - fits >= shape.nodes)[:, None]
-            else:
-                leaving += held
-        return leaving
+                shares = self._free_nodes.count_shares(shape)
+                most = np.minimum((shares.sum() - shares) // shape.nodes, most)
+            # Those with one request hold the same.
+            leaving += -(-held[:, :3] * most[:, None] // np.maximum(held[:, 3:], 1))
+        return self._free_nodes.limit_to_room(leaving)

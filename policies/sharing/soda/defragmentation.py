@@ -80,6 +80,7 @@ class Defragmentation:
         stays = np.isin(placing.verdict, (JobVerdict.RUN, JobVerdict.PROTECTED))
         self._movable: BoolColumn = movable & stays
         self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
+        self._amounts: IntColumn = np.stack(self._held[2:], axis=1)
         self._end_s: list[FloatColumn] | None = None
         self._on_node: dict[int, list[_Share]] = {}
         self._leaving: BoolColumn | None = None
@@ -139,19 +140,20 @@ class Defragmentation:
 
     def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
-        fits = self._fits(shape, np.flatnonzero(self._find_leaving()))
+        capacity = self._placing.free_capacity
+        leaving = capacity.now.limit_to_room(self._sum_held(np.flatnonzero(self._find_leaving())))
+        fits = capacity.soon.flag_fitting(shape, leaving)
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
-        fullest_last = np.argsort(-self._placing.free_capacity.soon.gpus[nodes], kind="stable")
+        fullest_last = np.argsort(-capacity.soon.gpus[nodes], kind="stable")
         few: list[int] = nodes[fullest_last][:MOST_NODES].tolist()
         return few
 
-    def _fits(self, shape: RequestShape, gone: IntColumn) -> BoolColumn:
-        """By node, whether one node's part of a request fits there without these entries."""
-        free = self._placing.free_capacity.soon
-        more = np.zeros((len(free.gpus), 3), dtype=np.int64)
-        np.add.at(more, self._held.node[gone], np.stack(self._held[2:], axis=1)[gone])
-        return free.flag_fitting(shape, more)
+    def _sum_held(self, entries: IntColumn) -> IntColumn:
+        """What these hold on each node; shape (nodes, 3)."""
+        found = np.zeros((len(self._placing.snapshot.nodes), 3), dtype=np.int64)
+        np.add.at(found, self._held.node[entries], self._amounts[entries])
+        return found
 
     def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
         """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
@@ -167,18 +169,27 @@ class Defragmentation:
         return _Cleared(node, min(choices, key=self._price))
 
     def _find_leaving(self) -> BoolColumn:
-        """By entry, whether its job can move and would fit on other nodes."""
+        """Entries of jobs that can move and fit on other nodes; of those alike on a node the cheapest, as many as fit."""
         if self._leaving is None:
             free, demand, held = self._placing.free_capacity.now, self._placing.demand, self._held
-            leaving = self._movable[held.row]
-            code, nothing = demand.code[held.row], np.zeros((len(free.gpus), 3), dtype=np.int64)
+            leaving, code = self._movable[held.row], demand.code[held.row]
             for number in np.unique(code[leaving]).tolist():
                 shape = demand.shapes[number]
                 if shape.is_even:
-                    fits = free.flag_fitting(shape, nothing).astype(np.int64)
-                    leaving &= (code != number) | (fits.sum() - fits >= shape.nodes)[held.node]
+                    shares, alike = free.count_shares(shape), np.flatnonzero(leaving & (code == number))
+                    room = (shares.sum() - shares)[held.node[alike]] // shape.nodes
+                    leaving[alike] = self._count_cheaper(alike) < room
             self._leaving = leaving
         return self._leaving
+
+    def _count_cheaper(self, entries: IntColumn) -> IntColumn:
+        """How many of these on the same node come before each, the cheapest first."""
+        node = self._held.node[entries]
+        order = np.lexsort((self._price_s[self._held.row[entries]], node))
+        first = np.searchsorted(node[order], node[order], side="left")
+        found = np.empty(len(entries), dtype=np.int64)
+        found[order] = np.arange(len(entries)) - first
+        return found
 
     def _list_movable(self, node: int) -> list[_Share]:
         """Who can move from a node, the cheapest first."""
@@ -237,7 +248,8 @@ class Defragmentation:
         low, high = 1, len(order)
         while low < high:
             middle = (low + high) // 2
-            if np.count_nonzero(self._fits(shape, order[:middle])) >= shape.nodes:
+            fits = self._placing.free_capacity.soon.flag_fitting(shape, self._sum_held(order[:middle]))
+            if np.count_nonzero(fits) >= shape.nodes:
                 high = middle
             else:
                 low = middle + 1
