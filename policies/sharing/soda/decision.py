@@ -44,10 +44,13 @@ is."""
 class OrderedPlaces:
     """Places of a decision in the order of expected service, with preemption where it pays; on any snapshot."""
 
-    def __init__(self, snapshot: ClusterSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float, *, moves: bool
+    ) -> None:
         """By row, ``service``: GPUs x rank of each job; ``prices_s``: what its preemption costs on each GPU, ``change_s`` as
-        far as nothing is known of that.
+        far as nothing is known of that. ``moves``: running jobs may move so that a waiting one fits.
         """
+        self._moves = moves
         self._snapshot, self._service, self._prices_s, self._change_s = snapshot, service, prices_s, change_s
         self._learned_s = find_learned_prices_s(snapshot, prices_s)
         self.placing = PlacementPass(snapshot, find_demand(snapshot))
@@ -91,7 +94,7 @@ class OrderedPlaces:
     def _defragment(self, price_s: FloatColumn, shared: Sequence[int]) -> tuple[PreemptJob, ...]:
         """Who moves so that somebody who waits fits; none of those who share a GPU."""
         waiting = self.waiting()
-        if not len(waiting):
+        if not self._moves or not len(waiting):
             return ()
         movable = find_preemptible(self._snapshot, 0.0)
         movable[list(shared)] = False
@@ -141,11 +144,13 @@ def _gpus_of(jobs: JobTable) -> IntColumn:
 class SharingRound:
     """A decision on a snapshot that knows single GPUs."""
 
-    def __init__(self, snapshot: SharingSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float) -> None:
+    def __init__(
+        self, snapshot: SharingSnapshot, service: FloatColumn, prices_s: FloatColumn, change_s: float, *, moves: bool
+    ) -> None:
         """As for :class:`OrderedPlaces`."""
         self._snapshot = snapshot
         self._prices_s, self._service = prices_s, service
-        self._places = OrderedPlaces(snapshot, service, prices_s, change_s)
+        self._places = OrderedPlaces(snapshot, service, prices_s, change_s, moves=moves)
         self._placing = self._places.placing
         self._gpu_occupancy = GpuOccupancy(snapshot, self._placing.free_capacity)
         self._slots = SharedSlots(snapshot, self._gpu_occupancy)

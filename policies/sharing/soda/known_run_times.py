@@ -27,10 +27,12 @@ class KnownServiceRanking(SortKeyRanking):
     """
 
     change_s: float = 0.0
+    moves: bool = False
 
     @property
     def rules(self) -> RankingRules:
-        return replace(super(KnownServiceRanking, self).rules, least_move_price_s=self.change_s)
+        price_s = self.change_s if self.moves else math.inf
+        return replace(super(KnownServiceRanking, self).rules, least_move_price_s=price_s)
 
     def waiting(self, job: SessionJob) -> RankKey:
         if not job.gpus:
@@ -42,9 +44,9 @@ class KnownServiceRanking(SortKeyRanking):
         return (False, job.gpus * max(job.remaining_s - done_s, 1.0), math.inf, job.job_id)
 
 
-def rank_known_services(change_s: float) -> KnownServiceRanking:
-    """The order of ``soda`` where ``change_s`` is what a start costs."""
-    return KnownServiceRanking(SORT_KEYS["srsf"], by_gpus=True, min_run_s=0.0, change_s=change_s)
+def rank_known_services(change_s: float, *, moves: bool) -> KnownServiceRanking:
+    """The order of ``soda`` where ``change_s`` is what a start costs, and running jobs may move for others or not."""
+    return KnownServiceRanking(SORT_KEYS["srsf"], by_gpus=True, min_run_s=0.0, change_s=change_s, moves=moves)
 
 
 def may_gain(guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int, change_s: float) -> bool:

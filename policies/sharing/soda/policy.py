@@ -35,10 +35,12 @@ class Soda:
         resolution: a running job gives way only to jobs whose learned rank is so many times smaller: predictions are off by
             about that factor, so smaller differences say nothing, and jobs that are alike would take turns. Where run times
             are known it has no effect.
+        moves: whether running jobs move to other nodes so that a waiting one fits.
     """
 
     change_s: float = 60.0
     resolution: float = 1.75
+    moves: bool = True
 
     @property
     def name(self) -> str:
@@ -70,8 +72,8 @@ class Soda:
         prices_s = find_prices_s(snapshot, self.change_s)
         service = self._service(snapshot, prices_s)
         if isinstance(snapshot, SharingSnapshot):
-            return SharingRound(snapshot, service, prices_s, self.change_s).run(SODA)
-        places = OrderedPlaces(snapshot, service, prices_s, self.change_s)
+            return SharingRound(snapshot, service, prices_s, self.change_s, moves=self.moves).run(SODA)
+        places = OrderedPlaces(snapshot, service, prices_s, self.change_s, moves=self.moves)
         preempts = places.place_gpu_jobs()
         places.place_cpu_jobs()
         return mark_unshared(places.plan(SODA, preempts), SODA)
@@ -83,7 +85,7 @@ class Soda:
 
     def known_order(self) -> Ranking:
         """Expected service where it is known."""
-        return rank_known_services(self.change_s)
+        return rank_known_services(self.change_s, moves=self.moves)
 
     def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
         """See :func:`.may_gain`."""

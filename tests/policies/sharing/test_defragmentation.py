@@ -44,6 +44,10 @@ def test_a_job_moves_so_that_one_that_needs_a_whole_node_starts() -> None:
     assert plan.preempts[0].reason == "it moves to other free GPUs, so that job 9 fits, which would wait for 1000 s"
 
 
+def test_nobody_moves_where_the_admin_does_not_want_it() -> None:
+    assert not preempted(Soda(change_s=10.0, moves=False).decide(one_each(1000.0, whole(9))))
+
+
 def test_nobody_moves_for_less_than_it_costs() -> None:
     # To move costs 10 s, and the one job that waits ends later by an eighth of that: 11.25 s.
     assert not preempted(SODA.decide(one_each(11.0, whole(9))))
