@@ -190,4 +190,12 @@ SODA_PARAMETERS = (
         "a number from 1, or inf",
         number_from(1.0),
     ),
+    Parameter(
+        "moves",
+        True,
+        "yes/no",
+        "whether running jobs are preempted to go on elsewhere, so that one that waits for whole nodes fits",
+        "true or false",
+        read_boolean,
+    ),
 )

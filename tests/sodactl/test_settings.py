@@ -92,7 +92,7 @@ def test_parameters_are_shown_as_they_are_set(soda: Bench, tmp_path: Path) -> No
         return {line.split()[0]: line.split()[1] for line in lines}
 
     soda.daemon()
-    assert values() == {"change_s": "60", "resolution": "1.75"}
+    assert values() == {"change_s": "60", "resolution": "1.75", "moves": "true"}
     tiresias = '[policy]\nname = "tiresias-las"\nparameters = {thresholds_gpu_s = [3250.5, 7200]}\n'
     soda.config.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/soda.db"\n{tiresias}')
     assert values() == {
