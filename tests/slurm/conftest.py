@@ -44,6 +44,7 @@ LONG_FIRST = (
     "client",
     "hints",
     "mps",
+    "moves",
     "package_upgrade",
 )
 """Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first.
