@@ -93,12 +93,11 @@ class OrderedPlaces:
 
     def _defragment(self, price_s: FloatColumn, shared: Sequence[int]) -> tuple[PreemptJob, ...]:
         """Who moves so that somebody who waits fits; none of those who share a GPU."""
-        waiting = self.waiting()
-        if not self._moves or not len(waiting):
+        if not self._moves or not len(self.waiting()):
             return ()
         movable = find_preemptible(self._snapshot, 0.0)
         movable[list(shared)] = False
-        return Defragmentation(self.placing, waiting, movable, price_s, self.total_gpus).run()
+        return Defragmentation(self.placing, self._ranked, movable, price_s, self.total_gpus).run()
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""

@@ -16,15 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slurm_soda.policies.engine.allocations import find_allocation_entries, list_allocations, split_memory_mib
+from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.sharing.soda.expected_waits import DRAWS, draw_values
-from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+from slurm_soda.policies.sharing.soda.fitting_waits import FittingWaits, HeldPlaces
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
 
 MOST_ASKED = 16
@@ -33,16 +32,6 @@ MOST_NODES = 8
 """nodes of which it is found out for each who would leave them, those that lack the fewest GPUs first; and"""
 MOST_TRIED = 2
 """of these, how many times it is tried to place all who would leave. All three only bound the work."""
-
-
-class _Held(NamedTuple):
-    """What running jobs hold: an entry for each of their nodes."""
-
-    row: IntColumn
-    node: IntColumn
-    gpus: IntColumn
-    cpus: IntColumn
-    memory_mib: IntColumn
 
 
 class _Share(NamedTuple):
@@ -64,24 +53,25 @@ class Defragmentation:
     """Of one decision, after all others have their places."""
 
     def __init__(
-        self, placing: PlacementPass, waiting: IntColumn, movable: BoolColumn, price_s: FloatColumn, total_gpus: int
+        self, placing: PlacementPass, ranked: IntColumn, movable: BoolColumn, price_s: FloatColumn, total_gpus: int
     ) -> None:
         """Take in the decision so far.
 
         Args:
             placing: the places.
-            waiting: rows of GPU jobs without places, in order.
+            ranked: rows of GPU jobs in the policy's order.
             movable: by row, who may be preempted and shares no GPU.
             price_s: by row, what it costs all jobs if it is, in seconds.
             total_gpus: of the cluster.
         """
-        self._placing, self._waiting, self._price_s, self._total_gpus = placing, waiting, price_s, total_gpus
-        self._jobs = placing.snapshot.jobs
+        self._placing, self._price_s, self._total_gpus = placing, price_s, total_gpus
+        self._waiting, self._jobs = placing.candidates(ranked), placing.snapshot.jobs
+        self._position = np.full(len(self._jobs), len(ranked), dtype=np.int64)
+        self._position[ranked] = np.arange(len(ranked))
         stays = np.isin(placing.verdict, (JobVerdict.RUN, JobVerdict.PROTECTED))
         self._movable: BoolColumn = movable & stays
-        self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
-        self._amounts: IntColumn = np.stack(self._held[2:], axis=1)
-        self._end_s: list[FloatColumn] | None = None
+        self._held = HeldPlaces.of_rows(self._jobs, np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
+        self._waits = FittingWaits(placing)
         self._on_node: dict[int, list[_Share]] = {}
         self._leaving: BoolColumn | None = None
         """Which entries are of jobs that can move and fit elsewhere."""
@@ -124,7 +114,7 @@ class Defragmentation:
         lacking = shape.nodes - len(spare)
         if not 0 < lacking <= len(choices):
             return []
-        wait_s = self._expect_wait_s(shape)
+        wait_s = self._waits.expect_s(shape)
         gain_s = wait_s * (1.0 + behind * float(self._jobs.gpus[row]) / self._total_gpus)
         for first in range(min(len(choices) - lacking + 1, MOST_TRIED)):
             chosen = choices[first : first + lacking]
@@ -141,19 +131,15 @@ class Defragmentation:
     def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
         capacity = self._placing.free_capacity
-        leaving = capacity.now.limit_to_room(self._sum_held(np.flatnonzero(self._find_leaving())))
+        leaving = capacity.now.limit_to_room(
+            self._held.sum_on(len(self._placing.snapshot.nodes), np.flatnonzero(self._find_leaving()))
+        )
         fits = capacity.soon.flag_fitting(shape, leaving)
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
         fullest_last = np.argsort(-capacity.soon.gpus[nodes], kind="stable")
         few: list[int] = nodes[fullest_last][:MOST_NODES].tolist()
         return few
-
-    def _sum_held(self, entries: IntColumn) -> IntColumn:
-        """What these hold on each node; shape (nodes, 3)."""
-        found = np.zeros((len(self._placing.snapshot.nodes), 3), dtype=np.int64)
-        np.add.at(found, self._held.node[entries], self._amounts[entries])
-        return found
 
     def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
         """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
@@ -208,6 +194,10 @@ class Defragmentation:
         held = {mover: list_allocations(self._jobs, mover) for mover in movers}
         for pieces in held.values():
             capacity.vacate(pieces)
+        if self._goes_to_others(row, shape, movers):
+            for pieces in held.values():
+                capacity.reoccupy(pieces)
+            return False
         cpus_on = capacity.classes.cpus_on
         own = [NodeAllocation(node, shape.gpus, cpus_on(shape, node), shape.memory_mib) for node in nodes]
         claims = {row: JobPlacement(own, at_once=False)}
@@ -227,49 +217,39 @@ class Defragmentation:
             self._movable[mover] = False
         self._on_node.clear()
         self._leaving = None
+        self._waits.look_anew()
         placing.unheld.discard(row)
         for each, claim in claims.items():
             placing.record(each, claim)
         return True
 
+    def _goes_to_others(self, row: int, shape: RequestShape, movers: Sequence[int]) -> bool:
+        """Whether jobs that rank before this one would take what the movers leave; asked once that counts as free.
+
+        The next decision places all in their order. A mover that ranks before it might go back to where it came from, again
+        and again.
+        """
+        soon, demand = self._placing.free_capacity.soon, self._placing.demand
+        before = self._waiting[: np.searchsorted(self._position[self._waiting], self._position[row])]
+        waits = [one for one in before.tolist() if self._placing.verdict[one] == JobVerdict.WAIT]
+        codes = {int(demand.code[one]) for one in waits if one not in self._placing.behind}
+        if any(soon.find(demand.shapes[code]) is not None for code in codes):
+            return True
+        taken = []
+        for mover in sorted(movers, key=lambda one: int(self._position[one])):
+            if self._position[mover] < self._position[row]:
+                pieces = soon.find(demand.shapes[int(demand.code[mover])]) or []
+                soon.take(pieces)
+                taken.append(pieces)
+        goes = soon.find(shape) is None
+        for pieces in taken:
+            soon.give(pieces)
+        return goes
+
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])
         reason = f"it moves to other free GPUs, so that job {job_id} fits, which would wait for {wait_s:.0f} s"
         return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason)
-
-    def _expect_wait_s(self, shape: RequestShape) -> float:
-        """In how many seconds a job would fit as running jobs end: the mean of a few draws."""
-        if self._end_s is None:
-            self._end_s = self._draw_ends_s()
-        return float(np.mean([self._find_wait_s(shape, end_s) for end_s in self._end_s]))
-
-    def _find_wait_s(self, shape: RequestShape, end_s: FloatColumn) -> float:
-        order = np.argsort(end_s, kind="stable")
-        low, high = 1, len(order)
-        while low < high:
-            middle = (low + high) // 2
-            fits = self._placing.free_capacity.soon.flag_fitting(shape, self._sum_held(order[:middle]))
-            if np.count_nonzero(fits) >= shape.nodes:
-                high = middle
-            else:
-                low = middle + 1
-        return float(end_s[order[low - 1]])
-
-    def _list_held(self, rows: IntColumn) -> _Held:
-        jobs = self._jobs
-        owner, entry = find_allocation_entries(jobs, rows)
-        memory_mib = split_memory_mib(jobs, owner, entry)
-        return _Held(owner, jobs.alloc_node[entry], jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_mib)
-
-    def _draw_ends_s(self) -> list[FloatColumn]:
-        """Seconds until each entry is free, a few equally likely times; now where nobody knows."""
-        jobs = self._jobs
-        rows, at = np.unique(self._held.row, return_inverse=True)
-        left_s = expect_remaining_s(self._placing.snapshot, rows)
-        limit_s = jobs.time_limit_s[rows] - (self._placing.snapshot.now_s - jobs.start_s[rows])
-        left_s = np.where(np.isnan(left_s), 0.0, np.fmin(left_s, np.maximum(limit_s, 0.0)[:, None]))
-        draws = DRAWS if left_s.shape[1] > 1 else 1
-        return [np.array(draw_values(left_s, draw, 0))[at] for draw in range(draws)]
 
 
 def _enough(shares: Sequence[_Share], lacking: Sequence[int]) -> bool:
