@@ -11,7 +11,7 @@ and cost the price of preempting each i, as for anybody who makes way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,8 +107,8 @@ class Defragmentation:
         return shape.wants_gpus and shape.is_even and not barred
 
     def _clear_for(self, row: int, shape: RequestShape, behind: int) -> list[PreemptJob]:
-        """Who moves for one job; nobody if nobody can, or that costs more than it gains."""
-        spare = self._placing.free_capacity.soon.fitting_nodes(shape)
+        """Who moves for one job, so that it starts once they have left; nobody if that costs more than it gains."""
+        spare = self._placing.free_capacity.now.fitting_nodes(shape)
         cleared = [self._clear(node, shape, row) for node in self._find_nodes(shape, spare)]
         choices = sorted((one for one in cleared if one is not None), key=lambda one: (self._price(one.rows), one.node))
         lacking = shape.nodes - len(spare)
@@ -130,22 +130,20 @@ class Defragmentation:
 
     def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
-        capacity = self._placing.free_capacity
-        leaving = capacity.now.limit_to_room(
-            self._held.sum_on(len(self._placing.snapshot.nodes), np.flatnonzero(self._find_leaving()))
-        )
-        fits = capacity.soon.flag_fitting(shape, leaving)
+        free = self._placing.free_capacity.now
+        leaving = self._held.sum_on(len(free.gpus), np.flatnonzero(self._find_leaving()))
+        fits = free.flag_fitting(shape, free.limit_to_room(leaving))
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
-        fullest_last = np.argsort(-capacity.soon.gpus[nodes], kind="stable")
+        fullest_last = np.argsort(-free.gpus[nodes], kind="stable")
         few: list[int] = nodes[fullest_last][:MOST_NODES].tolist()
         return few
 
     def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
         """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
-        soon = self._placing.free_capacity.soon
-        wanted = shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib
-        lacking = [want - free for want, free in zip(wanted, soon.on(node), strict=True)]
+        now = self._placing.free_capacity.now
+        wanted = shape.gpus, now.classes.cpus_on(shape, node), shape.memory_mib
+        lacking = [want - free for want, free in zip(wanted, now.on(node), strict=True)]
         there, band = self._list_movable(node), self._jobs.band
         if len(band):  # nobody of a better band moves
             there = [one for one in there if band[one.row] >= band[row]]
@@ -192,12 +190,10 @@ class Defragmentation:
         """Give a job these nodes, and who is there what is free elsewhere on no more nodes; or change nothing."""
         placing, capacity = self._placing, self._placing.free_capacity
         held = {mover: list_allocations(self._jobs, mover) for mover in movers}
+        if self._goes_to_others(row, shape, held):
+            return False
         for pieces in held.values():
             capacity.vacate(pieces)
-        if self._goes_to_others(row, shape, movers):
-            for pieces in held.values():
-                capacity.reoccupy(pieces)
-            return False
         cpus_on = capacity.classes.cpus_on
         own = [NodeAllocation(node, shape.gpus, cpus_on(shape, node), shape.memory_mib) for node in nodes]
         claims = {row: JobPlacement(own, at_once=False)}
@@ -223,28 +219,25 @@ class Defragmentation:
             placing.record(each, claim)
         return True
 
-    def _goes_to_others(self, row: int, shape: RequestShape, movers: Sequence[int]) -> bool:
-        """Whether jobs that rank before this one would take what the movers leave; asked once that counts as free.
+    def _goes_to_others(self, row: int, shape: RequestShape, held: Mapping[int, list[NodeAllocation]]) -> bool:
+        """Whether jobs that rank before this one would take what the movers leave, of whom it is told what they hold.
 
-        The next decision places all in their order. A mover that ranks before it might go back to where it came from, again
-        and again.
+        Once they have left, the next decision places all in their order: a mover that ranks before the job that it moves for
+        might go back to where it came from, again and again.
         """
-        soon, demand = self._placing.free_capacity.soon, self._placing.demand
-        before = self._waiting[: np.searchsorted(self._position[self._waiting], self._position[row])]
-        waits = [one for one in before.tolist() if self._placing.verdict[one] == JobVerdict.WAIT]
+        demand, order = self._placing.demand, self._position
+        free = self._placing.free_capacity.now.copy()
+        for pieces in held.values():
+            free.give(pieces)
+        before = self._waiting[: np.searchsorted(order[self._waiting], order[row])].tolist()
+        waits = [one for one in before if self._placing.verdict[one] == JobVerdict.WAIT]
         codes = {int(demand.code[one]) for one in waits if one not in self._placing.behind}
-        if any(soon.find(demand.shapes[code]) is not None for code in codes):
+        if any(free.find(demand.shapes[code]) is not None for code in codes):
             return True
-        taken = []
-        for mover in sorted(movers, key=lambda one: int(self._position[one])):
-            if self._position[mover] < self._position[row]:
-                pieces = soon.find(demand.shapes[int(demand.code[mover])]) or []
-                soon.take(pieces)
-                taken.append(pieces)
-        goes = soon.find(shape) is None
-        for pieces in taken:
-            soon.give(pieces)
-        return goes
+        for mover in sorted(held, key=lambda one: int(order[one])):
+            if order[mover] < order[row]:
+                free.take(free.find(demand.shapes[int(demand.code[mover])]) or [])
+        return free.find(shape) is None
 
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])
