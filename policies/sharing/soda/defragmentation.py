@@ -242,7 +242,7 @@ class Defragmentation:
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])
         reason = f"it moves to other free GPUs, so that job {job_id} fits, which would wait for {wait_s:.0f} s"
-        return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason)
+        return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason, moves=True)
 
 
 def _enough(shares: Sequence[_Share], lacking: Sequence[int]) -> bool:
