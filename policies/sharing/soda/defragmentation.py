@@ -11,7 +11,7 @@ and cost the price of preempting each i, as for anybody who makes way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
-from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
@@ -52,8 +52,14 @@ class _Cleared(NamedTuple):
 class Defragmentation:
     """Of one decision, after all others have their places."""
 
-    def __init__(
-        self, placing: PlacementPass, ranked: IntColumn, movable: BoolColumn, price_s: FloatColumn, total_gpus: int
+    def __init__(  # noqa: PLR0917 - a decision has many sides
+        self,
+        placing: PlacementPass,
+        ranked: IntColumn,
+        movable: BoolColumn,
+        reclaimable: BoolColumn,
+        price_s: FloatColumn,
+        total_gpus: int,
     ) -> None:
         """Take in the decision so far.
 
@@ -61,11 +67,13 @@ class Defragmentation:
             placing: the places.
             ranked: rows of GPU jobs in the policy's order.
             movable: by row, who may be preempted and shares no GPU.
+            reclaimable: by row, who makes way for jobs that rank before it.
             price_s: by row, what it costs all jobs if it is, in seconds.
             total_gpus: of the cluster.
         """
         self._placing, self._price_s, self._total_gpus = placing, price_s, total_gpus
         self._waiting, self._jobs = placing.candidates(ranked), placing.snapshot.jobs
+        self._reclaimable = reclaimable
         self._position = np.full(len(self._jobs), len(ranked), dtype=np.int64)
         self._position[ranked] = np.arange(len(ranked))
         stays = np.isin(placing.verdict, (JobVerdict.RUN, JobVerdict.PROTECTED))
@@ -229,15 +237,30 @@ class Defragmentation:
         free = self._placing.free_capacity.now.copy()
         for pieces in held.values():
             free.give(pieces)
-        before = self._waiting[: np.searchsorted(order[self._waiting], order[row])].tolist()
-        waits = [one for one in before if self._placing.verdict[one] == JobVerdict.WAIT]
-        codes = {int(demand.code[one]) for one in waits if one not in self._placing.behind}
-        if any(free.find(demand.shapes[code]) is not None for code in codes):
+        if any(self._takes(one, free, held) for one in self._list_before(row)):
             return True
         for mover in sorted(held, key=lambda one: int(order[one])):
             if order[mover] < order[row]:
                 free.take(free.find(demand.shapes[int(demand.code[mover])]) or [])
         return free.find(shape) is None
+
+    def _list_before(self, row: int) -> list[int]:
+        """Who ranks before a job and wants room, the first of each request: it waits, or gets places that others leave."""
+        placing, order = self._placing, self._position
+        waits = [one for one in self._waiting[order[self._waiting] < order[row]].tolist() if one not in placing.behind]
+        soon = [one for one, claim in placing.claims.items() if not claim.at_once and order[one] < order[row]]
+        rows = sorted({*(one for one in waits if one not in placing.claims), *soon}, key=lambda one: int(order[one]))
+        return list({int(placing.demand.code[one]): one for one in rows[::-1]}.values())
+
+    def _takes(self, row: int, free: FreeNodes, leaving: Collection[int]) -> bool:
+        """Whether a job could start with this room, preempting others if need be."""
+        shape, held = self._placing.demand.shapes[int(self._placing.demand.code[row])], self._held
+        if free.find(shape) is not None:
+            return True
+        make_way = self._reclaimable & (self._position > self._position[row])
+        make_way[list(leaving)] = False
+        more = held.sum_on(len(free.gpus), np.flatnonzero(make_way[held.row]))
+        return shape.is_even and int(np.count_nonzero(free.flag_fitting(shape, more))) >= shape.nodes
 
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])
