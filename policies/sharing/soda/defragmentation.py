@@ -245,12 +245,11 @@ class Defragmentation:
         return free.find(shape) is None
 
     def _list_before(self, row: int) -> list[int]:
-        """Who ranks before a job and wants room, the first of each request: it waits, or gets places that others leave."""
+        """Who ranks before a job and waits, the first of each request."""
         placing, order = self._placing, self._position
-        waits = [one for one in self._waiting[order[self._waiting] < order[row]].tolist() if one not in placing.behind]
-        soon = [one for one, claim in placing.claims.items() if not claim.at_once and order[one] < order[row]]
-        rows = sorted({*(one for one in waits if one not in placing.claims), *soon}, key=lambda one: int(order[one]))
-        return list({int(placing.demand.code[one]): one for one in rows[::-1]}.values())
+        rows = self._waiting[order[self._waiting] < order[row]].tolist()
+        waits = [one for one in rows if one not in placing.behind and one not in placing.claims]
+        return list({int(placing.demand.code[one]): one for one in waits[::-1]}.values())
 
     def _takes(self, row: int, free: FreeNodes, leaving: Collection[int]) -> bool:
         """Whether a job could start with this room, preempting others if need be."""

@@ -132,6 +132,19 @@ def test_nobody_moves_for_what_goes_to_another_job() -> None:
     assert not preempted(SODA.decide(cluster(jobs, NodeTable.uniform(2, 4))))
 
 
+def test_nobody_moves_for_what_another_job_would_take_by_preempting_others() -> None:
+    jobs = [
+        running(1, (0, 1), remaining_s=1e3, preemptible=False),
+        running(2, (1, 1), remaining_s=100.0),
+        running(3, (2, 4), remaining_s=1e6),
+        whole(9, remaining_s=1e7),
+    ]
+    assert preempted(SODA.decide(cluster(jobs, NodeTable.uniform(3, 4)))) == {2: (9,)}
+    # It wants two whole nodes, goes first, and preempts the third job, but not the second, which goes before it.
+    jobs.append(whole(8, 4, 2, remaining_s=10.0))
+    assert not preempted(SODA.decide(cluster(jobs, NodeTable.uniform(3, 4))))
+
+
 def test_nobody_moves_while_others_leave_the_node() -> None:
     jobs = [
         running(1, (0, 1), remaining_s=1e3, preemptible=False),
