@@ -25,7 +25,7 @@ from slurm_soda.daemon.preemption.state_machine import (
     is_back,
     returned_s,
 )
-from slurm_soda.daemon.preemption.successors import Details, can_take_places
+from slurm_soda.daemon.preemption.successors import Details, can_take_places, passes_successor
 from slurm_soda.daemon.preemption.vain_preemptions import VainPreemptions, find_vain
 from slurm_soda.daemon.settings.scheduling import PreemptionSettings
 from slurm_soda.daemon.store.audit_log import ChangeOutcome
@@ -110,11 +110,13 @@ class ActivePreemptions:
         for active_preemption in self.by_job.values():
             job, successors = jobs.get(active_preemption.job_id), active_preemption.successors
             successors.observe(active_preemption.for_jobs, jobs, details, starts)
+            others = waiting - successors.changed
+            wanted = active_preemption.job_id in starts and not leads.intersection(active_preemption.for_jobs)
             context = PreemptionContext(
                 at,
                 may_begin,
-                active_preemption.job_id in starts and not leads.intersection(active_preemption.for_jobs),
-                waiting - successors.changed,
+                wanted and not passes_successor(plan, active_preemption.job_id, active_preemption.for_jobs, others),
+                others,
                 self.settings.release_after_s,
                 active_preemption.job_id in left,
                 boot_s,

@@ -10,7 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest
+from slurm_soda.policies.plan import Plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_places
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -70,6 +73,19 @@ def can_take_places(job: SlurmJob, now_s: float) -> bool:
     if waits_out_requeue(job) and job.reason == "BeginTime":
         return True
     return waits_for_places(job.state, job.reason) and (job.eligible_s <= now_s or waits_out_requeue(job))
+
+
+def passes_successor(plan: Plan | None, job_id: int, for_jobs: Collection[int], waiting: Collection[int]) -> bool:
+    """Whether Slurm would start a job before one for which it left and that still waits, maybe on the places that it left.
+
+    Whoever was to move to other nodes may rank before the one that it moved for.
+    """
+    others = [one for one in for_jobs if one in waiting]
+    if plan is None or not others:
+        return False
+    notes = plan.notes
+    own, ranks = notes.position[notes.job_id == job_id], notes.position[np.isin(notes.job_id, others)]
+    return bool((own < ranks.max(initial=-1)).any())
 
 
 @dataclass(slots=True)

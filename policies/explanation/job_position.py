@@ -27,7 +27,7 @@ VERDICTS: Mapping[JobVerdict, str] = MappingProxyType({
     JobVerdict.WAIT: "It waits: it does not fit beside the jobs before it.",
     JobVerdict.START: "It fits and shall start now.",
     JobVerdict.RUN: "It keeps running.",
-    JobVerdict.PREEMPT: "It shall make way for jobs before it, and be requeued.",
+    JobVerdict.PREEMPT: "It shall make way for others, and be requeued.",
     JobVerdict.PROTECTED: "Jobs before it want its GPUs, but it keeps them.",
     JobVerdict.WAIT_FOR_PREEMPTION: "It starts as soon as the jobs that make way for it have left.",
     JobVerdict.BLOCKED: "Slurm does not let it start yet (held, a dependency or a begin time).",

@@ -78,6 +78,8 @@ class PreemptJob:
     reason: Sentence
     parted_from: tuple[JobId, ...] = ()
     """Jobs on its GPUs with which it is never to share again, ascending; empty where that is not why it leaves."""
+    moves: bool = False
+    """It leaves only because the plan has other places for it at once."""
 
     @property
     def id(self) -> str:

@@ -137,8 +137,6 @@ class NodeSession:
         one who waits but when the session says so.
         """
         shape = self._shapes[number]
-        if self._moves is not None and self._wants_moves(shape):
-            return True
         gpus, cpus, memory_mib = self._free_nodes.on(node)
         least_gpus, least_cpus, least_memory_mib = shape.least
         if self._rules.preemptive and shape.wants_gpus:
@@ -161,7 +159,7 @@ class NodeSession:
         starts: list[JobStart],
         taken: list[tuple[_Queue, tuple[RankKey, int, SessionJob]]],
     ) -> bool:
-        """Heads of these requests take their turn by rank; whether no head may preempt."""
+        """Heads of these requests take their turn by rank; whether no head may preempt, and nobody may move for any."""
         heads = [(self._queues[number][0][0], number) for number in shapes]
         heapify(heads)
         refusals = RefusedShapes()
@@ -174,7 +172,7 @@ class NodeSession:
                 continue
             pieces = None if refusals.cover(shape) else self._free_nodes.find(shape)
             if pieces is None:
-                if self._may_preempt(shape, key, queue[0][2].gpus, now_s) or self._others_may_move(shape, now_s):
+                if self._may_preempt(shape, key, queue[0][2].gpus, now_s):
                     return False
                 refusals.add(shape)
                 if not self._rules.skip:
@@ -187,7 +185,7 @@ class NodeSession:
             self._free_gpus -= job.gpus
             if _head(queue):
                 heappush(heads, (queue[0][0], number))
-        return True
+        return not self._others_may_move(now_s)
 
     def _may_preempt(self, shape: RequestShape, key: RankKey, gpus: int, now_s: float) -> bool:
         """Whether there would be room if all worse-ranked jobs left."""
@@ -203,9 +201,15 @@ class NodeSession:
                 left[node] = (gpus + more_gpus, cpus + more_cpus, memory_mib + more_mib)
         return self._free_nodes.would_fit(shape, left)
 
-    def _others_may_move(self, shape: RequestShape, now_s: float) -> bool:
-        """Whether it might be worth it that running jobs move so that this fits."""
-        return self._moves is not None and self._wants_moves(shape) and self._moves.may_gain(shape, self._waits, now_s)
+    def _others_may_move(self, now_s: float) -> bool:
+        """Whether it might be worth it that running jobs move so that a head fits that waits on, whichever it is: whoever
+        starts, or comes to wait, may make it worth more.
+        """
+        moves = self._moves
+        shapes = [self._shapes[number] for number, queue in self._queues.items() if moves is not None and _head(queue)]
+        return moves is not None and any(
+            self._wants_moves(shape) and moves.may_gain(shape, self._waits, now_s) for shape in shapes
+        )
 
     def _wants_moves(self, shape: RequestShape) -> bool:
         """Whether enough GPUs are free for a request of those for which others move."""

@@ -29,6 +29,7 @@ def unite_plans(
         devices: their GPUs by job id, where these are told one by one.
     """
     dropped, may_go_on = _drop_delaying(snapshot, plan, placing)
+    dropped, staying = _drop_without_moves(snapshot, plan, dropped)
     job_id = snapshot.jobs.job_id
     gone = set(job_id[dropped].tolist())
     starts = [row for row, claim in placing.claims.items() if claim.at_once]
@@ -36,11 +37,7 @@ def unite_plans(
     policy_starts = plan.starts[~np.isin(plan.starts, job_id[dropped])]
     rest = plan.order[~np.isin(plan.order, policy_starts)]
     preempts = _preempts(snapshot, placing)
-    actions = tuple(
-        one
-        for one in plan.actions
-        if not isinstance(one, PreemptJob) or not one.for_jobs or not gone.issuperset(one.for_jobs)
-    )
+    actions = tuple(one for one in plan.actions if not isinstance(one, PreemptJob) or one.job_id not in staying)
     kept = tuple(one for one in actions if isinstance(one, PreemptJob))
     # Asked again at this instant the policy would say the same, unless something happens by this plan.
     happens = bool(starts or len(policy_starts) or preempts or kept)
@@ -48,7 +45,7 @@ def unite_plans(
     changes: dict[str, Any] = {
         "order": np.concatenate((job_id[starts], policy_starts, job_id[soon], job_id[placing.blocked], rest)),
         "starts": np.concatenate((job_id[starts], policy_starts)),
-        "notes": _unite_notes(snapshot, plan, placing, dropped),
+        "notes": _unite_notes(snapshot, plan, placing, dropped, staying),
         "actions": (*preempts, *actions),
         "next_event_s": snapshot.now_s if may_go_on else next_event_s,
         "places": {
@@ -81,6 +78,17 @@ def _drop_delaying(snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass) 
     return dropped, bool(dropped) and started
 
 
+def _drop_without_moves(snapshot: ClusterSnapshot, plan: Plan, dropped: list[int]) -> tuple[list[int], set[int]]:
+    """Rows that get no places, with those for which somebody should move that may not have its new places; and ids of those
+    who run on, as nobody is left that they would make way for.
+    """
+    jobs = snapshot.jobs
+    gone = set(jobs.job_id[dropped].tolist())
+    gone |= {one for each in plan.preempts if each.moves and each.job_id in gone for one in each.for_jobs}
+    staying = {each.job_id for each in plan.preempts if each.for_jobs and gone.issuperset(each.for_jobs)}
+    return [jobs.row(one) for one in sorted(gone | staying)], staying
+
+
 def _preempts(snapshot: ClusterSnapshot, placing: OverduePass) -> tuple[PreemptJob, ...]:
     job_id, plan = snapshot.jobs.job_id, []
     for first, rows in placing.victims.items():
@@ -92,10 +100,14 @@ def _preempts(snapshot: ClusterSnapshot, placing: OverduePass) -> tuple[PreemptJ
     return tuple(plan)
 
 
-def _unite_notes(snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass, dropped: list[int]) -> JobNotes:
+def _unite_notes(
+    snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass, dropped: list[int], staying: set[int]
+) -> JobNotes:
     notes, jobs = plan.notes, snapshot.jobs
     verdict, position = notes.verdict.copy(), notes.position.copy()
-    verdict[dropped] = JobVerdict.WAIT
+    waits = jobs.state[dropped] == JobState.PENDING
+    verdict[np.array(dropped, dtype=np.int64)[waits]] = JobVerdict.WAIT
+    verdict[np.isin(jobs.job_id, list(staying))] = JobVerdict.RUN
     verdict[placing.blocked] = JobVerdict.WAIT
     for row, claim in placing.claims.items():
         verdict[row] = JobVerdict.START if claim.at_once else JobVerdict.WAIT_FOR_PREEMPTION

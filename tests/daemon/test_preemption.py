@@ -211,6 +211,27 @@ def test_a_lift_ends_with_the_wait_unless_the_plan_starts_the_job(starts: list[i
     assert (found.send, found.change.new) == ("start-now", new)
 
 
+@pytest.mark.parametrize(
+    ("second", "position", "sends"),
+    [
+        (record(2, reason="Resources"), [0, 1], []),
+        (record(2, reason="Resources"), [1, 0], ["start-now"]),
+        (record(2, state="RUNNING"), [0, 1], ["start-now"]),
+    ],
+    ids=["it ranks first", "it ranks behind", "the other one runs"],
+)
+def test_who_moved_does_not_start_before_the_job_it_moved_for(
+    second: SlurmJob, position: list[int], sends: list[str]
+) -> None:
+    """Slurm might put it where it was."""
+    following = ActivePreemptions(PreemptionSettings())
+    following.adopt([active_preemption("requeued")])
+    notes = replace(empty_plan().notes, job_id=np.array([1, 2]), position=np.array(position))
+    plan = replace(empty_plan(), starts=np.array([1, 2]), notes=notes)
+    steps, _ = following.advance({1: LEASED, 2: second}, plan, Instant(NOW_S, NOW_S), may_begin=True, left={1})
+    assert [each.send for each in steps] == sends
+
+
 @pytest.mark.parametrize(("requeued_s", "send"), [(NOW_S - 1.9, None), (NOW_S - 2.0, "start-now")])
 @pytest.mark.parametrize("phase", ["signalled", "requeued", "released"])
 def test_no_node_sees_a_job_again_in_the_second_of_its_requeue(phase: str, requeued_s: float, send: str | None) -> None:

@@ -77,7 +77,7 @@ class OrderedPlaces:
         shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
         if not self._snapshot.spread.decides:
             preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
-            preempts += self._defragment(price_s, shared)
+            preempts += self._defragment(price_s, reclaimable, shared)
             return tell_prices(preempts, self._snapshot, self._learned_s)
         preempts, self._place_waits_s = place_by_slowdowns(
             self.placing,
@@ -91,14 +91,15 @@ class OrderedPlaces:
         )
         return tell_prices(preempts, self._snapshot, self._learned_s)
 
-    def _defragment(self, price_s: FloatColumn, shared: Sequence[int]) -> tuple[PreemptJob, ...]:
+    def _defragment(
+        self, price_s: FloatColumn, reclaimable: BoolColumn, shared: Sequence[int]
+    ) -> tuple[PreemptJob, ...]:
         """Who moves so that somebody who waits fits; none of those who share a GPU."""
-        waiting = self.waiting()
-        if not self._moves or not len(waiting):
+        if not self._moves or not len(self.waiting()):
             return ()
         movable = find_preemptible(self._snapshot, 0.0)
         movable[list(shared)] = False
-        return Defragmentation(self.placing, waiting, movable, price_s, self.total_gpus).run()
+        return Defragmentation(self.placing, self._ranked, movable, reclaimable, price_s, self.total_gpus).run()
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""

@@ -11,20 +11,19 @@ and cost the price of preempting each i, as for anybody who makes way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from slurm_soda.policies.engine.allocations import find_allocation_entries, list_allocations, split_memory_mib
+from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.demand import RequestShape
 from slurm_soda.policies.engine.free_capacity import JobPlacement
-from slurm_soda.policies.engine.placement import NodeAllocation
+from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict
-from slurm_soda.policies.sharing.soda.expected_waits import DRAWS, draw_values
-from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
+from slurm_soda.policies.sharing.soda.fitting_waits import FittingWaits, HeldPlaces
 from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState
 
 MOST_ASKED = 16
@@ -33,16 +32,6 @@ MOST_NODES = 8
 """nodes of which it is found out for each who would leave them, those that lack the fewest GPUs first; and"""
 MOST_TRIED = 2
 """of these, how many times it is tried to place all who would leave. All three only bound the work."""
-
-
-class _Held(NamedTuple):
-    """What running jobs hold: an entry for each of their nodes."""
-
-    row: IntColumn
-    node: IntColumn
-    gpus: IntColumn
-    cpus: IntColumn
-    memory_mib: IntColumn
 
 
 class _Share(NamedTuple):
@@ -63,25 +52,34 @@ class _Cleared(NamedTuple):
 class Defragmentation:
     """Of one decision, after all others have their places."""
 
-    def __init__(
-        self, placing: PlacementPass, waiting: IntColumn, movable: BoolColumn, price_s: FloatColumn, total_gpus: int
+    def __init__(  # noqa: PLR0917 - a decision has many sides
+        self,
+        placing: PlacementPass,
+        ranked: IntColumn,
+        movable: BoolColumn,
+        reclaimable: BoolColumn,
+        price_s: FloatColumn,
+        total_gpus: int,
     ) -> None:
         """Take in the decision so far.
 
         Args:
             placing: the places.
-            waiting: rows of GPU jobs without places, in order.
+            ranked: rows of GPU jobs in the policy's order.
             movable: by row, who may be preempted and shares no GPU.
+            reclaimable: by row, who makes way for jobs that rank before it.
             price_s: by row, what it costs all jobs if it is, in seconds.
             total_gpus: of the cluster.
         """
-        self._placing, self._waiting, self._price_s, self._total_gpus = placing, waiting, price_s, total_gpus
-        self._jobs = placing.snapshot.jobs
+        self._placing, self._price_s, self._total_gpus = placing, price_s, total_gpus
+        self._waiting, self._jobs = placing.candidates(ranked), placing.snapshot.jobs
+        self._reclaimable = reclaimable
+        self._position = np.full(len(self._jobs), len(ranked), dtype=np.int64)
+        self._position[ranked] = np.arange(len(ranked))
         stays = np.isin(placing.verdict, (JobVerdict.RUN, JobVerdict.PROTECTED))
         self._movable: BoolColumn = movable & stays
-        self._held = self._list_held(np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
-        self._amounts: IntColumn = np.stack(self._held[2:], axis=1)
-        self._end_s: list[FloatColumn] | None = None
+        self._held = HeldPlaces.of_rows(self._jobs, np.flatnonzero(stays & (self._jobs.state == JobState.RUNNING)))
+        self._waits = FittingWaits(placing)
         self._on_node: dict[int, list[_Share]] = {}
         self._leaving: BoolColumn | None = None
         """Which entries are of jobs that can move and fit elsewhere."""
@@ -117,14 +115,14 @@ class Defragmentation:
         return shape.wants_gpus and shape.is_even and not barred
 
     def _clear_for(self, row: int, shape: RequestShape, behind: int) -> list[PreemptJob]:
-        """Who moves for one job; nobody if nobody can, or that costs more than it gains."""
-        spare = self._placing.free_capacity.soon.fitting_nodes(shape)
+        """Who moves for one job, so that it starts once they have left; nobody if that costs more than it gains."""
+        spare = self._placing.free_capacity.now.fitting_nodes(shape)
         cleared = [self._clear(node, shape, row) for node in self._find_nodes(shape, spare)]
         choices = sorted((one for one in cleared if one is not None), key=lambda one: (self._price(one.rows), one.node))
         lacking = shape.nodes - len(spare)
         if not 0 < lacking <= len(choices):
             return []
-        wait_s = self._expect_wait_s(shape)
+        wait_s = self._waits.expect_s(shape)
         gain_s = wait_s * (1.0 + behind * float(self._jobs.gpus[row]) / self._total_gpus)
         for first in range(min(len(choices) - lacking + 1, MOST_TRIED)):
             chosen = choices[first : first + lacking]
@@ -140,26 +138,20 @@ class Defragmentation:
 
     def _find_nodes(self, shape: RequestShape, spare: Sequence[int]) -> list[int]:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
-        capacity = self._placing.free_capacity
-        leaving = capacity.now.limit_to_room(self._sum_held(np.flatnonzero(self._find_leaving())))
-        fits = capacity.soon.flag_fitting(shape, leaving)
+        free = self._placing.free_capacity.now
+        leaving = self._held.sum_on(len(free.gpus), np.flatnonzero(self._find_leaving()))
+        fits = free.flag_fitting(shape, free.limit_to_room(leaving))
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
-        fullest_last = np.argsort(-capacity.soon.gpus[nodes], kind="stable")
+        fullest_last = np.argsort(-free.gpus[nodes], kind="stable")
         few: list[int] = nodes[fullest_last][:MOST_NODES].tolist()
         return few
 
-    def _sum_held(self, entries: IntColumn) -> IntColumn:
-        """What these hold on each node; shape (nodes, 3)."""
-        found = np.zeros((len(self._placing.snapshot.nodes), 3), dtype=np.int64)
-        np.add.at(found, self._held.node[entries], self._amounts[entries])
-        return found
-
     def _clear(self, node: int, shape: RequestShape, row: int) -> _Cleared | None:
         """Who moves from a node: of the cheapest ones and the largest ones that are enough, those that cost less."""
-        soon = self._placing.free_capacity.soon
-        wanted = shape.gpus, soon.classes.cpus_on(shape, node), shape.memory_mib
-        lacking = [want - free for want, free in zip(wanted, soon.on(node), strict=True)]
+        now = self._placing.free_capacity.now
+        wanted = shape.gpus, now.classes.cpus_on(shape, node), shape.memory_mib
+        lacking = [want - free for want, free in zip(wanted, now.on(node), strict=True)]
         there, band = self._list_movable(node), self._jobs.band
         if len(band):  # nobody of a better band moves
             there = [one for one in there if band[one.row] >= band[row]]
@@ -206,6 +198,8 @@ class Defragmentation:
         """Give a job these nodes, and who is there what is free elsewhere on no more nodes; or change nothing."""
         placing, capacity = self._placing, self._placing.free_capacity
         held = {mover: list_allocations(self._jobs, mover) for mover in movers}
+        if self._goes_to_others(row, shape, held):
+            return False
         for pieces in held.values():
             capacity.vacate(pieces)
         cpus_on = capacity.classes.cpus_on
@@ -227,49 +221,50 @@ class Defragmentation:
             self._movable[mover] = False
         self._on_node.clear()
         self._leaving = None
+        self._waits.look_anew()
         placing.unheld.discard(row)
         for each, claim in claims.items():
             placing.record(each, claim)
         return True
 
+    def _goes_to_others(self, row: int, shape: RequestShape, held: Mapping[int, list[NodeAllocation]]) -> bool:
+        """Whether jobs that rank before this one would take what the movers leave, of whom it is told what they hold.
+
+        Once they have left, the next decision places all in their order: a mover that ranks before the job that it moves for
+        might go back to where it came from, again and again.
+        """
+        demand, order = self._placing.demand, self._position
+        free = self._placing.free_capacity.now.copy()
+        for pieces in held.values():
+            free.give(pieces)
+        if any(self._takes(one, free, held) for one in self._list_before(row)):
+            return True
+        for mover in sorted(held, key=lambda one: int(order[one])):
+            if order[mover] < order[row]:
+                free.take(free.find(demand.shapes[int(demand.code[mover])]) or [])
+        return free.find(shape) is None
+
+    def _list_before(self, row: int) -> list[int]:
+        """Who ranks before a job and waits, the first of each request."""
+        placing, order = self._placing, self._position
+        rows = self._waiting[order[self._waiting] < order[row]].tolist()
+        waits = [one for one in rows if one not in placing.behind and one not in placing.claims]
+        return list({int(placing.demand.code[one]): one for one in waits[::-1]}.values())
+
+    def _takes(self, row: int, free: FreeNodes, leaving: Collection[int]) -> bool:
+        """Whether a job could start with this room, preempting others if need be."""
+        shape, held = self._placing.demand.shapes[int(self._placing.demand.code[row])], self._held
+        if free.find(shape) is not None:
+            return True
+        make_way = self._reclaimable & (self._position > self._position[row])
+        make_way[list(leaving)] = False
+        more = held.sum_on(len(free.gpus), np.flatnonzero(make_way[held.row]))
+        return shape.is_even and int(np.count_nonzero(free.flag_fitting(shape, more))) >= shape.nodes
+
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])
         reason = f"it moves to other free GPUs, so that job {job_id} fits, which would wait for {wait_s:.0f} s"
-        return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason)
-
-    def _expect_wait_s(self, shape: RequestShape) -> float:
-        """In how many seconds a job would fit as running jobs end: the mean of a few draws."""
-        if self._end_s is None:
-            self._end_s = self._draw_ends_s()
-        return float(np.mean([self._find_wait_s(shape, end_s) for end_s in self._end_s]))
-
-    def _find_wait_s(self, shape: RequestShape, end_s: FloatColumn) -> float:
-        order = np.argsort(end_s, kind="stable")
-        low, high = 1, len(order)
-        while low < high:
-            middle = (low + high) // 2
-            fits = self._placing.free_capacity.soon.flag_fitting(shape, self._sum_held(order[:middle]))
-            if np.count_nonzero(fits) >= shape.nodes:
-                high = middle
-            else:
-                low = middle + 1
-        return float(end_s[order[low - 1]])
-
-    def _list_held(self, rows: IntColumn) -> _Held:
-        jobs = self._jobs
-        owner, entry = find_allocation_entries(jobs, rows)
-        memory_mib = split_memory_mib(jobs, owner, entry)
-        return _Held(owner, jobs.alloc_node[entry], jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_mib)
-
-    def _draw_ends_s(self) -> list[FloatColumn]:
-        """Seconds until each entry is free, a few equally likely times; now where nobody knows."""
-        jobs = self._jobs
-        rows, at = np.unique(self._held.row, return_inverse=True)
-        left_s = expect_remaining_s(self._placing.snapshot, rows)
-        limit_s = jobs.time_limit_s[rows] - (self._placing.snapshot.now_s - jobs.start_s[rows])
-        left_s = np.where(np.isnan(left_s), 0.0, np.fmin(left_s, np.maximum(limit_s, 0.0)[:, None]))
-        draws = DRAWS if left_s.shape[1] > 1 else 1
-        return [np.array(draw_values(left_s, draw, 0))[at] for draw in range(draws)]
+        return PreemptJob(int(self._jobs.job_id[mover]), (job_id,), reason, moves=True)
 
 
 def _enough(shares: Sequence[_Share], lacking: Sequence[int]) -> bool:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.sharing.soda.policy import Soda
-from slurm_soda.policies.snapshot import ClusterSnapshot, NodeTable
+from slurm_soda.policies.snapshot import ClusterSnapshot, JobState, NodeTable
+from slurm_soda.policies.waiting.bounded import decide_bounded
 from tests.policies.cases import cluster, mixed_nodes, preempted, running, verdicts, waiting
 from tests.policies.sharing.scenes import Table, scene
 from tests.policies.sharing.test_soda import decide, job, on
-from tests.policies.worlds import on_some_worlds, worlds
+from tests.policies.worlds import carried_out, on_some_worlds, worlds
 
 SODA = Soda(change_s=10.0)
 
@@ -97,6 +100,78 @@ def test_who_stays(second: dict[str, Any], ninth: dict[str, Any]) -> None:
 def test_a_job_of_a_better_band_may_ask_those_of_worse_ones() -> None:
     snapshot = one_each(1000.0, whole(9, band=0), band=1)
     assert preempted(SODA.decide(snapshot)) == {2: (9,)}
+
+
+def test_who_starts_in_this_decision_is_about_to_end_as_well() -> None:
+    # The third node goes to a job of 5 s, and then to the one that waits.
+    jobs = [running(1, (0, 1), remaining_s=1e5), running(2, (1, 1), remaining_s=1e5)]
+    short = whole(8, remaining_s=5.0)
+    plan = SODA.decide(cluster([*jobs, short, whole(9)], NodeTable.uniform(3, 4)))
+    assert (verdicts(plan)[8], preempted(plan)) == ("START", {})
+    assert preempted(SODA.decide(cluster([*jobs, {**short, "remaining_s": 1e4}, whole(9)], NodeTable.uniform(3, 4))))
+
+
+def test_nobody_moves_who_would_go_back() -> None:
+    """It ranks before the other one and fits on its old node more tightly, whose cores the other one needs."""
+    nodes = replace(mixed_nodes(8, 4), cpus=np.array([8, 32]))
+    jobs = [running(1, (1, 1), remaining_s=1e3), whole(9, cpus=28)]
+    assert not preempted(SODA.decide(cluster(jobs, nodes)))
+    # Nor does one that ranks behind it, as it would start later.
+    jobs[0]["remaining_s"] = 1e6
+    plan = SODA.decide(cluster(jobs, nodes))
+    assert preempted(plan) == {1: (9,)}
+    after = carried_out(cluster(jobs, nodes), plan, leaving=False)
+    assert verdicts(SODA.decide(after)) == {1: "START", 9: "START"}
+
+
+def test_nobody_moves_for_what_goes_to_another_job() -> None:
+    jobs = [running(1, (0, 2), remaining_s=1e3, preemptible=False), running(2, (1, 2), remaining_s=1e3), whole(9)]
+    assert preempted(SODA.decide(cluster(jobs, NodeTable.uniform(2, 4)))) == {2: (9,)}
+    # It goes first, and nobody may be preempted for it.
+    jobs.append(whole(8, 3, remaining_s=1.0, may_preempt=False))
+    assert not preempted(SODA.decide(cluster(jobs, NodeTable.uniform(2, 4))))
+
+
+def test_nobody_moves_for_what_another_job_would_take_by_preempting_others() -> None:
+    jobs = [
+        running(1, (0, 1), remaining_s=1e3, preemptible=False),
+        running(2, (1, 1), remaining_s=100.0),
+        running(3, (2, 4), remaining_s=1e6),
+        whole(9, remaining_s=1e7),
+    ]
+    assert preempted(SODA.decide(cluster(jobs, NodeTable.uniform(3, 4)))) == {2: (9,)}
+    # It wants two whole nodes, goes first, and preempts the third job, but not the second, which goes before it.
+    jobs.append(whole(8, 4, 2, remaining_s=10.0))
+    assert not preempted(SODA.decide(cluster(jobs, NodeTable.uniform(3, 4))))
+
+
+def test_nobody_moves_while_others_leave_the_node() -> None:
+    jobs = [
+        running(1, (0, 1), remaining_s=1e3, preemptible=False),
+        running(2, (1, 1), remaining_s=1e3),
+        {**running(3, (1, 1)), "state": JobState.COMPLETING},
+        whole(9),
+    ]
+    # It would take the two GPUs that are free there by now.
+    assert not preempted(SODA.decide(cluster(jobs, NodeTable.uniform(2, 4))))
+
+
+def test_who_may_not_have_its_new_places_stays() -> None:
+    """A job without GPUs is overdue, and waits for all cores of the node to which another one would move."""
+    nodes = NodeTable.uniform(2, 4, cpus=16, partitions=3)
+    nodes = replace(nodes, in_partition=np.array([[True, True, False], [False, True, True]]))
+    jobs = [
+        {**running(1, (0, 0), partition="p0", time_limit_s=1100.0), "gpus": 0, "cpus": 8, "alloc": [(0, 0, 8)]},
+        running(2, (1, 1), remaining_s=1e4, partition="p1", time_limit_s=1e5),
+        waiting(7, 0, partition="p0", cpus=16, time_limit_s=1e4),
+        whole(9, partition="p2"),
+    ]
+    snapshot = cluster(jobs, nodes)
+    assert preempted(decide_bounded(SODA, snapshot)) == {2: (9,)}
+    late = replace(snapshot, jobs=snapshot.jobs.with_columns(overdue=snapshot.jobs.job_id == 7), passing_limit_s=3600.0)
+    plan = decide_bounded(SODA, late)
+    assert (preempted(plan), plan.places) == ({}, {})
+    assert verdicts(plan) == {1: "RUN", 2: "RUN", 7: "WAIT", 9: "WAIT"}
 
 
 def test_nobody_moves_where_nothing_else_is_free() -> None:

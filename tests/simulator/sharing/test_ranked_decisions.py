@@ -166,6 +166,25 @@ def test_until_somebody_shares_all_is_the_same(
     assert not np.isnan(outcomes[1].end_s).any()
 
 
+def test_it_is_asked_where_a_job_that_starts_makes_a_move_worth_more() -> None:
+    """The third node would be whole in 30 s, until the last job starts there; then the third job leaves the second node."""
+    fixed = {"preemptible": False}
+    rows = [
+        job(0, 1000, 2, **fixed),
+        job(0, 1, 2, **fixed),
+        job(0.25, 1000, preemptible=True),
+        job(0.25, 1, 3, **fixed),
+    ]
+    rows += [job(0.5, 30, cpus=2, **fixed), job(2, 2000, 4, gpus_per_node=4, **fixed)]
+    rows += [job(3, 3000, 3, gpus_per_node=3, **fixed)]
+    workload = Workload.build("w", [{"cpus": row["gpus"], **row} for row in rows])
+    scenario = Scenario(workload, parse_cluster("3x4/8c"), Costs())
+    for engine in ("auto", "snapshot"):
+        outcome = replace(scenario, engine=engine).run(make_policy("soda", {"change_s": 60.0}))
+        assert outcome.first_start_s.tolist() == [0.0, 0.0, 0.25, 0.25, 0.5, 3.0, 3.0]
+        assert outcome.preemptions.tolist() == [0, 0, 1, 0, 0, 0, 0]
+
+
 def test_it_is_asked_where_a_pair_that_nobody_knows_may_be_tried() -> None:
     alike = {"gpus_per_node": 4, "cpus": 4, "model": "m", "user": "a"}
     rows = [job(0, 20_000, 4, **alike, preemptible=False, shares=True) for _ in range(3)]
