@@ -34,7 +34,7 @@ def test_a_job_goes_on_on_the_other_node_so_that_one_that_wants_a_whole_node_sta
     stays = site.train("alice", 1, 200, consents=False, asks=("--nodelist=n1",))
     filler = site.train("alice", 3, 200, consents=False, asks=("--nodelist=n1",))
     site.wait_running([stays, filler])
-    moves = site.train("bob", 1, 40)
+    moves = site.train("bob", 1, 25)
     site.wait_running([moves])
     assert site.shown(moves, "NodeList") == "n2"
     site.cluster.exec("alice", ("scancel", str(filler))).check()
