@@ -212,33 +212,6 @@ class FreeNodes:
                     return True
         return lacking <= 0
 
-    def flag_fitting(self, shape: RequestShape, more: IntColumn) -> BoolColumn:
-        """By node, whether an even share of a request fits there if it had so much more free.
-
-        ``more``: GPUs, CPUs and memory in MiB; shape (nodes, 3).
-        """
-        gpus, cpus, memory_mib = self.gpus + more[:, 0], self.cpus + more[:, 1], self.memory_mib + more[:, 2]
-        enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
-        fits: BoolColumn = enough & self.classes.usable(shape, cpus)
-        return fits
-
-    def count_shares(self, shape: RequestShape) -> IntColumn:
-        """By node, how many even shares of a request it has room for."""
-        parts = ((self.gpus, shape.gpus), (self.cpus, shape.cpus), (self.memory_mib, shape.memory_mib))
-        counts = [free // part for free, part in parts if part]
-        shares: IntColumn = np.minimum.reduce(counts) if counts else np.full(len(self.gpus), self._nodes)
-        usable: IntColumn = np.where(self.classes.usable(shape, self.cpus), shares, 0)
-        return usable
-
-    def limit_to_room(self, leaving: IntColumn) -> IntColumn:
-        """What GPU jobs may leave on each node, as far as it has room on other nodes that have GPUs free.
-
-        ``leaving``: GPUs, CPUs and memory in MiB; shape (nodes, 3).
-        """
-        free = np.stack((self.gpus, self.cpus, self.memory_mib), axis=1) * (self.gpus > 0)[:, None]
-        limited: IntColumn = np.minimum(leaving, free.sum(axis=0) - free)
-        return limited
-
     def fitting_nodes(self, shape: RequestShape) -> list[int]:
         """Up to as many nodes as an even gang needs, each with enough free for its part; best fit first."""
         numbers = self.classes.matching(shape.partition, shape.gpu_type)

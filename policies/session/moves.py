@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.even_shares import count_shares, flag_fitting, limit_to_others
 from slurm_soda.policies.engine.placement import FreeNodes
 from slurm_soda.policies.session.ranking import Ranking, SessionJob
 from slurm_soda.policies.snapshot import IntColumn, NodeTable
@@ -79,7 +80,7 @@ class PossibleMoves:
         return self._would_fit(shape, self._leaving)
 
     def _would_fit(self, shape: RequestShape, more: IntColumn) -> bool:
-        return int(np.count_nonzero(self._free_nodes.flag_fitting(shape, more))) >= shape.nodes
+        return int(np.count_nonzero(flag_fitting(self._free_nodes, shape, more))) >= shape.nodes
 
     def _list_leaving(self) -> IntColumn:
         """What those hold on each node who fit on others; shape (nodes, 3)."""
@@ -87,8 +88,8 @@ class PossibleMoves:
         for number, held in self._movable.items():
             shape, most = self._shapes[number], held[:, 3]
             if shape.is_even:
-                shares = self._free_nodes.count_shares(shape)
+                shares = count_shares(self._free_nodes, shape)
                 most = np.minimum((shares.sum() - shares) // shape.nodes, most)
             # Those with one request hold the same.
             leaving += -(-held[:, :3] * most[:, None] // np.maximum(held[:, 3:], 1))
-        return self._free_nodes.limit_to_room(leaving)
+        return limit_to_others(self._free_nodes, leaving)

@@ -18,6 +18,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.allocations import list_allocations
 from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.even_shares import count_shares, flag_fitting, limit_to_others
 from slurm_soda.policies.engine.free_capacity import JobPlacement
 from slurm_soda.policies.engine.placement import FreeNodes, NodeAllocation
 from slurm_soda.policies.engine.placement_pass import PlacementPass
@@ -140,7 +141,7 @@ class Defragmentation:
         """Nodes on which it would fit if all who can move were gone; those that lack the fewest GPUs first."""
         free = self._placing.free_capacity.now
         leaving = self._held.sum_on(len(free.gpus), np.flatnonzero(self._find_leaving()))
-        fits = free.flag_fitting(shape, free.limit_to_room(leaving))
+        fits = flag_fitting(free, shape, limit_to_others(free, leaving))
         fits[list(spare)] = False
         nodes = np.flatnonzero(fits)
         fullest_last = np.argsort(-free.gpus[nodes], kind="stable")
@@ -168,7 +169,7 @@ class Defragmentation:
             for number in np.unique(code[leaving]).tolist():
                 shape = demand.shapes[number]
                 if shape.is_even:
-                    shares, alike = free.count_shares(shape), np.flatnonzero(leaving & (code == number))
+                    shares, alike = count_shares(free, shape), np.flatnonzero(leaving & (code == number))
                     room = (shares.sum() - shares)[held.node[alike]] // shape.nodes
                     leaving[alike] = self._count_cheaper(alike) < room
             self._leaving = leaving
@@ -259,7 +260,7 @@ class Defragmentation:
         make_way = self._reclaimable & (self._position > self._position[row])
         make_way[list(leaving)] = False
         more = held.sum_on(len(free.gpus), np.flatnonzero(make_way[held.row]))
-        return shape.is_even and int(np.count_nonzero(free.flag_fitting(shape, more))) >= shape.nodes
+        return shape.is_even and int(np.count_nonzero(flag_fitting(free, shape, more))) >= shape.nodes
 
     def _tell(self, mover: int, row: int, wait_s: float) -> PreemptJob:
         job_id = int(self._jobs.job_id[row])

@@ -8,6 +8,7 @@ import numpy as np
 
 from slurm_soda.policies.engine.allocations import find_allocation_entries, split_memory_mib
 from slurm_soda.policies.engine.demand import RequestShape
+from slurm_soda.policies.engine.even_shares import flag_fitting
 from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.soda.expected_waits import DRAWS, draw_values
@@ -68,7 +69,7 @@ class FittingWaits:
         low, high = 1, len(order)
         while low < high:
             middle = (low + high) // 2
-            fits = free.flag_fitting(shape, held.sum_on(len(free.gpus), order[:middle]))
+            fits = flag_fitting(free, shape, held.sum_on(len(free.gpus), order[:middle]))
             if np.count_nonzero(fits) >= shape.nodes:
                 high = middle
             else:
