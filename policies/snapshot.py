@@ -319,3 +319,8 @@ class ClusterSnapshot:
     """Inference services, and those of their tasks that run."""
     spread: SpreadSlowdowns = field(default_factory=SpreadSlowdowns)
     """What was measured of jobs on more nodes than they need."""
+
+    @property
+    def jobs_as_they_leave(self) -> JobTable:
+        """The jobs; of those that are completing with the GPUs that are free once they have left."""
+        return self.jobs

@@ -29,7 +29,7 @@ class FreeCapacity:
     """
 
     def __init__(self, snapshot: ClusterSnapshot) -> None:
-        nodes, jobs = snapshot.nodes, snapshot.jobs
+        nodes, jobs = snapshot.nodes, snapshot.jobs_as_they_leave
         self.classes = NodeGroups(nodes)
         self.now = FreeNodes(self.classes, nodes.gpus_free, nodes.cpus_free, nodes.memory_free_mib)
         self.soon = self.now

@@ -13,7 +13,7 @@ from slurm_soda.policies.sharing.arithmetic.sharing_decision import Footprint
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, KindProfile
 from slurm_soda.policies.sharing.mechanism.mechanism import IDEAL, Mechanism
-from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
 from slurm_soda.policies.snapshot_file.identifiers import JobId, Sentence
 
 
@@ -198,6 +198,28 @@ class SharingSnapshot(ClusterSnapshot):
     sharing: SharingJobs
     known: KindEstimates
     mechanism: Mechanism = IDEAL
+
+    @property
+    def jobs_as_they_leave(self) -> JobTable:
+        """As :attr:`.ClusterSnapshot.jobs_as_they_leave`: a GPU that another job stays on is not free then, and one that
+        several leave is free once.
+        """
+        jobs, devices = self.jobs, self.devices
+        completing = (jobs.state == JobState.COMPLETING) & (np.diff(devices.held_start) > 0)
+        if not completing.any():
+            return jobs
+        leaves = completing[devices.owner]
+        kept = np.zeros(len(devices), dtype=np.bool_)
+        kept[devices.held[~leaves]] = True
+        left, first = np.unique(devices.held[leaves], return_index=True)
+        owner = devices.owner[leaves][first][~kept[left]]
+        node = np.searchsorted(devices.first, left[~kept[left]], side="right") - 1
+        places, gpus = np.unique(owner * len(self.nodes) + node, return_counts=True)
+        row = np.repeat(np.arange(len(jobs)), np.diff(jobs.alloc_start))
+        place = row * len(self.nodes) + jobs.alloc_node
+        at = np.minimum(np.searchsorted(places, place), max(len(places) - 1, 0))
+        free = np.where(places[at] == place, gpus[at], 0) if len(places) else np.zeros(len(place), dtype=np.int64)
+        return jobs.with_columns(alloc_gpus=np.where(completing[row], free, jobs.alloc_gpus))
 
 
 @runtime_checkable
