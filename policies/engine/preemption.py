@@ -320,6 +320,7 @@ class PreemptivePass:
             better = [row for row in rows if self._rank(row) < self._rank(victim)]
             ids = tuple(int(job_id[row]) for row in better or rows)
             shown = ", ".join(map(str, ids[:3])) + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
-            reason = f"its place goes to {'job' if len(ids) == 1 else 'jobs'} {shown}, which rank before it"
+            who = f"job {shown}, which ranks" if len(ids) == 1 else f"jobs {shown}, which rank"
+            reason = f"its place goes to {who} before it"
             plan.append(PreemptJob(int(job_id[victim]), ids, reason))
         return tuple(plan)

@@ -183,8 +183,11 @@ def test_a_victim_is_offered_places_once_more_when_another_one_is_spared() -> No
     assert verdicts(plan) == {1: "PREEMPT", 2: "WAIT_FOR_PREEMPTION", 3: "RUN", 4: "START"}
 
 
-@pytest.mark.parametrize(("gpus", "named"), [(1, "job 2"), (3, "jobs 2, 3, 4"), (4, "jobs 2, 3, 4 and 1 more")])
+@pytest.mark.parametrize(
+    ("gpus", "named"),
+    [(1, "job 2, which ranks"), (3, "jobs 2, 3, 4, which rank"), (4, "jobs 2, 3, 4 and 1 more, which rank")],
+)
 def test_a_reason_names_three_jobs_at_most(gpus: int, named: str) -> None:
     jobs = [running(1, (0, gpus), since_s=3 * QUANTUM), *(waiting(2 + i, waited_s=50.0 - i) for i in range(gpus))]
     (preempt,) = plan_of(jobs, gpus).preempts
-    assert preempt.reason == f"its place goes to {named}, which rank before it"
+    assert preempt.reason == f"its place goes to {named} before it"

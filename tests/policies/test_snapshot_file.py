@@ -145,10 +145,10 @@ def test_a_reason_names_the_stand_in_of_its_job() -> None:
     policy = make_policy("tiresias-las", {"thresholds_gpu_s": [3600.0]})
     dump = dump_of(secret_cluster(), policy)
     assert dump.plan is not None
-    assert [item.reason for item in dump.plan.preempts] == ["its place goes to job 8001, which rank before it"]
+    assert [item.reason for item in dump.plan.preempts] == ["its place goes to job 8001, which ranks before it"]
     hidden = dump.with_stand_ins()
     assert hidden.plan is not None
-    assert [item.reason for item in hidden.plan.preempts] == ["its place goes to job 3, which rank before it"]
+    assert [item.reason for item in hidden.plan.preempts] == ["its place goes to job 3, which ranks before it"]
     assert hidden.plan.preempts[0].for_jobs == (3,)
 
 

@@ -60,7 +60,7 @@ def test_no_price_exceeds_its_bound_or_the_policys_number() -> None:
 
 def test_the_price_of_a_preemption_is_in_its_reason_and_in_what_people_are_told() -> None:
     plan = SODA.decide(with_costs(two_run_one_waits(), 30.0, 3000.0, np.nan))
-    assert plan.preempts[0].reason.endswith("which rank before it; to stop it costs 30 s on each of its GPUs")
+    assert plan.preempts[0].reason.endswith("which ranks before it; to stop it costs 30 s on each of its GPUs")
     assert "To stop it costs 30 s on each of its GPUs" in told(plan, 1)
     assert "more than those that wait gain, 3,000 s on each of its GPUs" in told(
         SODA.decide(with_costs(two_run_one_waits(), 3000.0, 3000.0, np.nan)), 2
