@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm_soda.containers.cluster import ContainerCluster
+from tests.slurm.daemon_site import DaemonSite
 
 LONG_FIRST = (
     "services",
@@ -82,3 +83,11 @@ def cluster(slurm: str) -> Iterator[ContainerCluster]:
         yield cluster
     finally:
         cluster.down()
+
+
+@pytest.fixture
+def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
+    """The cluster as a test leaves it to the next one: without jobs and without sodad."""
+    site = DaemonSite(cluster)
+    yield site
+    site.clear()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import JobUpdate, SlurmJob
 from tests.slurm.daemon_site import PAST_THRESHOLD_S, DaemonSite
@@ -17,13 +15,6 @@ from tests.slurm.test_sharing import CONFIGURATION, TRAINS, know_the_kind
 pytestmark = pytest.mark.slurm
 
 SHORT_S = 2.0
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def tasks_of(client: CliSlurmClient, array: int) -> dict[str, SlurmJob]:

@@ -13,13 +13,6 @@ from tests.slurm.daemon_site import ENFORCE, PAST_THRESHOLD_S, DaemonSite
 pytestmark = pytest.mark.slurm
 
 
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
-
-
 def test_short_jobs_pass_long_ones_which_go_on_afterwards(site: DaemonSite) -> None:
     site.start()
     long = [site.train("alice", 4, 20), site.train("bob", 4, 20, "USR1@8")]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
@@ -20,13 +17,6 @@ change_s = 2.0
 [cycle]
 interval_s = 1
 """
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def test_a_job_goes_on_on_the_other_node_so_that_one_that_wants_a_whole_node_starts(site: DaemonSite) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import MEASURED_AFTER_S
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_progress import explained
@@ -18,13 +16,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 ASKS = (*TRAINS, "--soda-share=yes", "--cpus-per-task=4")
 OUT = "/home/alice/parted.out"
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def believe_in_the_pair(site: DaemonSite) -> None:

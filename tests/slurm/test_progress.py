@@ -6,13 +6,11 @@ import json
 import re
 import statistics
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.slurm_ext.write.job_changes import MIN_RESTART_GAP_S
 from tests.slurm.daemon_site import DaemonSite
 from tests.slurm.test_sharing import CONFIGURATION
@@ -30,13 +28,6 @@ huge) truncate -s 1T $SLURM_JOB_ID.0 ;;
 esac
 sleep 300
 """
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def explained(site: DaemonSite, job: int) -> Any:

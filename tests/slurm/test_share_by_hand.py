@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from slurm_soda.containers.cluster import ContainerCluster
 from slurm_soda.slurm_ext.cli_client import CliSlurmClient
 from slurm_soda.slurm_ext.client import HeldOnNode
 from tests.slurm.daemon_site import DaemonSite
@@ -19,13 +17,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.guests]
 
 NEVER_SHARES = CONFIGURATION.replace('"sjf-bsbf"', '"tiresias-las"\n[policy.parameters]\nmin_run_s = 600.0')
 CONSENTS = (*TRAINS, "--soda-share=yes")
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def by_hand(site: DaemonSite, *argv: str) -> Any:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
 
 from benchmarks.lifted_jobs import find_lifted_jobs
-from slurm_soda.containers.cluster import ContainerCluster
 from tests.slurm.daemon_site import DaemonSite
 
 pytestmark = pytest.mark.slurm
@@ -28,13 +26,6 @@ WHOLE_NODE = {
     "cpus": ("--exclusive",),
 }
 NEXT_AFTER_S = 3.0
-
-
-@pytest.fixture
-def site(cluster: ContainerCluster) -> Iterator[DaemonSite]:
-    site = DaemonSite(cluster)
-    yield site
-    site.clear()
 
 
 def submit(site: DaemonSite, asks: tuple[str, ...], seconds: float, *, nodes: int = 1, nice: int = 0) -> int:
