@@ -20,7 +20,7 @@ from slurm_soda.policies.sharing.mechanism.mechanism import find_mechanism
 from slurm_soda.simulator.cluster import parse_cluster
 from slurm_soda.simulator.generators.families.family import JobClass, WorkloadFamily
 from slurm_soda.simulator.generators.families.sites import GAVEL_KINDS, LogUniformMixture
-from slurm_soda.simulator.report.run_results import FailedRun
+from slurm_soda.simulator.report.run_results import FailedRun, SimulatedRun
 from slurm_soda.simulator.runs.batch import SimulationBatch
 from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.policy_choice import PolicyChoice
@@ -90,16 +90,25 @@ def make_scenario(
     )
 
 
-def average_jct_s(scenario: Scenario, policy: str) -> float:
-    """Of a run.
+def run_once(scenario: Scenario, choice: PolicyChoice) -> SimulatedRun:
+    """A run of one policy.
 
     Raises:
         click.ClickException: it failed.
     """
-    found = SimulationBatch((scenario,), (PolicyChoice(policy),)).attempt(0)
+    found = SimulationBatch((scenario,), (choice,)).attempt(0)
     if isinstance(found, FailedRun):
-        raise click.ClickException(f"{policy}, seed {scenario.seed}: {found.reason}")
-    return found.summary.avg_jct_s
+        raise click.ClickException(f"{choice.label}, {scenario.workload.name}, seed {scenario.seed}: {found.reason}")
+    return found
+
+
+def average_jct_s(scenario: Scenario, policy: str) -> float:
+    """Of a run with the policy's defaults.
+
+    Raises:
+        click.ClickException: it failed.
+    """
+    return run_once(scenario, PolicyChoice(policy)).summary.avg_jct_s
 
 
 @click.command(help=__doc__)

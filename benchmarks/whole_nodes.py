@@ -15,10 +15,9 @@ import click
 import numpy as np
 
 from benchmarks.evaluate.cells import Cell, balanced_cells
+from benchmarks.one_gpu import run_once
 from benchmarks.regret import PAIRS, make_scenario
 from slurm_soda.simulator.generators.registry import find_generator
-from slurm_soda.simulator.report.run_results import FailedRun
-from slurm_soda.simulator.runs.batch import SimulationBatch
 from slurm_soda.simulator.runs.policy_choice import PolicyChoice
 from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.workload import Workload
@@ -46,17 +45,8 @@ def compare_moves(scenario: Scenario) -> tuple[float, int, int]:
     Raises:
         click.ClickException: a run failed.
     """
-    batch = SimulationBatch((scenario,), CHOICES)
-    jct_s, preemptions = [], []
-    for at, choice in enumerate(CHOICES):
-        found = batch.attempt(at)
-        if isinstance(found, FailedRun):
-            raise click.ClickException(
-                f"{choice.label}, {scenario.workload.name}, seed {scenario.seed}: {found.reason}"
-            )
-        jct_s.append(found.summary.avg_jct_s)
-        preemptions.append(found.summary.preemptions)
-    return jct_s[0] / jct_s[1], preemptions[0], preemptions[1]
+    moving, staying = (run_once(scenario, choice).summary for choice in CHOICES)
+    return moving.avg_jct_s / staying.avg_jct_s, moving.preemptions, staying.preemptions
 
 
 @click.command(help=__doc__)
