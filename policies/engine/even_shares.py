@@ -12,9 +12,7 @@ from slurm_soda.policies.snapshot import BoolColumn, IntColumn
 def flag_fitting(free: FreeNodes, shape: RequestShape, more: IntColumn) -> BoolColumn:
     """By node, whether an even share of a request fits there if it had so much ``more`` free."""
     gpus, cpus, memory_mib = free.gpus + more[:, 0], free.cpus + more[:, 1], free.memory_mib + more[:, 2]
-    enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
-    fits: BoolColumn = enough & free.classes.usable(shape, cpus)
-    return fits
+    return free.classes.flag_shares(shape, gpus, cpus, memory_mib)
 
 
 def count_shares(free: FreeNodes, shape: RequestShape) -> IntColumn:

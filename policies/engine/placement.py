@@ -90,6 +90,12 @@ class NodeGroups:
             flags = flags & (cpus >= self._cpus)
         return flags & (cpus >= shape.least_cpus) if shape.least_cpus else flags
 
+    def flag_shares(self, shape: RequestShape, gpus: IntColumn, cpus: IntColumn, memory_mib: IntColumn) -> BoolColumn:
+        """On which nodes an even share of a request fits, with so much free on each."""
+        enough = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib)
+        fits: BoolColumn = enough & self.usable(shape, cpus)
+        return fits
+
     def with_whole_nodes(self, shape: RequestShape, pieces: list[NodeAllocation] | None) -> list[NodeAllocation] | None:
         """Shares in any split, with all CPUs of their nodes for a request that wants these."""
         if pieces is None or not shape.whole_nodes:
@@ -189,10 +195,9 @@ class FreeNodes:
         for node, amounts in more.items():
             for column, amount in zip((gpus, cpus, memory_mib), amounts, strict=True):
                 column[node] += amount
-        usable = self.classes.usable(shape, cpus)
-        fits = (gpus >= shape.gpus) & (cpus >= shape.cpus) & (memory_mib >= shape.memory_mib) & usable
-        if shape.is_even and np.count_nonzero(fits) >= shape.nodes:
+        if shape.is_even and np.count_nonzero(self.classes.flag_shares(shape, gpus, cpus, memory_mib)) >= shape.nodes:
             return True
+        usable = self.classes.usable(shape, cpus)
         slots = np.where(usable, count_slots(shape, gpus, cpus, memory_mib), 0) if shape.units else None
         return slots is not None and split_over_nodes(shape, slots) is not None
 

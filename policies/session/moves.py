@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +28,6 @@ class PossibleMoves:
         self._nothing = np.zeros((len(nodes), 3), dtype=np.int64)
         self._movable: dict[int, IntColumn] = {}
         """GPUs, CPUs, memory and jobs on each node, by request."""
-        self._count: Counter[int] = Counter()
         self._ends: list[tuple[float, int, SessionJob]] = []
         self._end_s: dict[int, float] = {}
         self._leaving: IntColumn | None = None
@@ -51,8 +49,7 @@ class PossibleMoves:
         held = self._movable.setdefault(job.shape, np.zeros((len(self._nothing), 4), dtype=np.int64))
         for node, *amounts in job.pieces:
             held[node] += sign * np.array((*amounts, 1))
-        self._count[job.shape] += sign
-        if not self._count[job.shape]:
+        if not held[:, 3].any():
             del self._movable[job.shape]
 
     def look_anew(self) -> None:

@@ -208,11 +208,12 @@ class SharingSnapshot(ClusterSnapshot):
         completing = (jobs.state == JobState.COMPLETING) & (np.diff(devices.held_start) > 0)
         if not completing.any():
             return jobs
-        leaves = completing[devices.owner]
+        owner = devices.owner
+        leaves = completing[owner]
         kept = np.zeros(len(devices), dtype=np.bool_)
         kept[devices.held[~leaves]] = True
         left, first = np.unique(devices.held[leaves], return_index=True)
-        owner = devices.owner[leaves][first][~kept[left]]
+        owner = owner[leaves][first][~kept[left]]
         node = np.searchsorted(devices.first, left[~kept[left]], side="right") - 1
         places, gpus = np.unique(owner * len(self.nodes) + node, return_counts=True)
         row = np.repeat(np.arange(len(jobs)), np.diff(jobs.alloc_start))

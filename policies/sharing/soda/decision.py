@@ -99,7 +99,14 @@ class OrderedPlaces:
             return ()
         movable = find_preemptible(self._snapshot, 0.0)
         movable[list(shared)] = False
-        return Defragmentation(self.placing, self._ranked, movable, reclaimable, price_s, self.total_gpus).run()
+        return Defragmentation(
+            self.placing,
+            self._ranked,
+            movable=movable,
+            reclaimable=reclaimable,
+            price_s=price_s,
+            total_gpus=self.total_gpus,
+        ).run()
 
     def place_cpu_jobs(self) -> None:
         """Jobs without GPUs get what is left, oldest first."""

@@ -53,10 +53,11 @@ class _Cleared(NamedTuple):
 class Defragmentation:
     """Of one decision, after all others have their places."""
 
-    def __init__(  # noqa: PLR0917 - a decision has many sides
+    def __init__(
         self,
         placing: PlacementPass,
         ranked: IntColumn,
+        *,
         movable: BoolColumn,
         reclaimable: BoolColumn,
         price_s: FloatColumn,
@@ -190,9 +191,8 @@ class Defragmentation:
             held = self._held
             there = np.flatnonzero((held.node == node) & self._find_leaving())
             there = there[np.argsort(self._price_s[held.row[there]], kind="stable")]
-            columns = (held.row[there], held.gpus[there], held.cpus[there], held.memory_mib[there])
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            self._on_node[node] = [_Share(mover, amounts) for mover, *amounts in rows]
+            shares = zip(held.row[there].tolist(), held.amounts[there].tolist(), strict=True)
+            self._on_node[node] = [_Share(*share) for share in shares]
         return self._on_node[node]
 
     def _move(self, row: int, shape: RequestShape, nodes: Sequence[int], movers: Sequence[int]) -> bool:

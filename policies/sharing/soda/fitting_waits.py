@@ -21,21 +21,21 @@ class HeldPlaces(NamedTuple):
 
     row: IntColumn
     node: IntColumn
-    gpus: IntColumn
-    cpus: IntColumn
-    memory_mib: IntColumn
+    amounts: IntColumn
+    """GPUs, CPUs and memory in MiB; shape (entries, 3)."""
 
     @classmethod
     def of_rows(cls, jobs: JobTable, rows: IntColumn) -> HeldPlaces:
         """Of running jobs."""
         owner, entry = find_allocation_entries(jobs, rows)
         memory_mib = split_memory_mib(jobs, owner, entry)
-        return cls(owner, jobs.alloc_node[entry], jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_mib)
+        amounts = np.stack((jobs.alloc_gpus[entry], jobs.alloc_cpus[entry], memory_mib), axis=1)
+        return cls(owner, jobs.alloc_node[entry], amounts)
 
     def sum_on(self, nodes: int, entries: IntColumn) -> IntColumn:
         """What some of these entries come to on each of so many nodes: GPUs, CPUs and memory in MiB; shape (nodes, 3)."""
         found = np.zeros((nodes, 3), dtype=np.int64)
-        np.add.at(found, self.node[entries], np.stack(self[2:], axis=1)[entries])
+        np.add.at(found, self.node[entries], self.amounts[entries])
         return found
 
 
@@ -83,8 +83,9 @@ class FittingWaits:
         claims = ((row, claim) for row, claim in placing.claims.items() if row not in placing.unheld)
         given = [(row, *piece) for row, claim in claims for piece in claim.pieces]
         own = HeldPlaces.of_rows(jobs, np.flatnonzero(stays))
-        claimed = np.array(given, dtype=np.int64).reshape(-1, len(own)).T
-        return HeldPlaces(*(np.concatenate(both) for both in zip(own, claimed, strict=True)))
+        claimed = np.array(given, dtype=np.int64).reshape(-1, 5)
+        both = zip(own, (claimed[:, 0], claimed[:, 1], claimed[:, 2:]), strict=True)
+        return HeldPlaces(*(np.concatenate(one) for one in both))
 
     def _draw_ends_s(self, held: HeldPlaces) -> list[FloatColumn]:
         """Seconds until each entry is free, a few equally likely times; now where nobody knows."""
