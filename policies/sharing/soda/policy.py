@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from slurm_soda.policies.plan import Plan
-from slurm_soda.policies.run_times.gittins_rank import find_ranks
 from slurm_soda.policies.session.ranking import Ranking
 from slurm_soda.policies.sharing.known_order import PossibleGuest, PossibleHost
 from slurm_soda.policies.sharing.plan import mark_unshared
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
-from slurm_soda.policies.sharing.soda.decision import OrderedPlaces, SharingRound
+from slurm_soda.policies.sharing.soda.expected_service import ServiceRule
 from slurm_soda.policies.sharing.soda.guest_places import JOBS_PER_GPU
 from slurm_soda.policies.sharing.soda.known_run_times import may_gain, rank_known_services
-from slurm_soda.policies.sharing.soda.preemption_price import find_prices_s, find_start_costs_s
-from slurm_soda.policies.snapshot import ClusterSnapshot, FloatColumn, JobState
+from slurm_soda.policies.sharing.soda.ordered_places import OrderedPlaces
+from slurm_soda.policies.sharing.soda.sharing_round import SharingRound
+from slurm_soda.policies.snapshot import ClusterSnapshot
 
 SODA = "soda"
 
@@ -69,11 +67,10 @@ class Soda:
         """O(n log n) in jobs, and O(log m) in nodes for a start or a preemption; then O(GPUs) once, and O(hosts) in numpy
         for a job that looks for hosts.
         """
-        prices_s = find_prices_s(snapshot, self.change_s)
-        service = self._service(snapshot, prices_s)
+        rule = ServiceRule(self.change_s, self.resolution)
         if isinstance(snapshot, SharingSnapshot):
-            return SharingRound(snapshot, service, prices_s, self.change_s, moves=self.moves).run(SODA)
-        places = OrderedPlaces(snapshot, service, prices_s, self.change_s, moves=self.moves)
+            return SharingRound(snapshot, rule, moves=self.moves).run(SODA)
+        places = OrderedPlaces(snapshot, rule, moves=self.moves)
         preempts = places.place_gpu_jobs()
         places.place_cpu_jobs()
         return mark_unshared(places.plan(SODA, preempts), SODA)
@@ -90,18 +87,3 @@ class Soda:
     def may_gain_by_joining(self, guest: PossibleGuest, host: PossibleHost, gpus: int, waiting: int) -> bool:
         """See :func:`.may_gain`."""
         return may_gain(guest, host, gpus, waiting, self.change_s)
-
-    def _service(self, snapshot: ClusterSnapshot, prices_s: FloatColumn) -> FloatColumn:
-        """GPUs x rank of each job, in GPU seconds: who waits must start first."""
-        jobs = snapshot.jobs
-        runs = jobs.state == JobState.RUNNING
-        cost_s = np.where(runs, 0.0, find_start_costs_s(prices_s, self.change_s))
-        ranks = find_ranks(snapshot.run_times, jobs.remaining_s, jobs.executed_s, cost_s, jobs.preemptible)
-        present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
-        most_s = np.maximum(jobs.time_limit_s - present_s, 1.0) + cost_s
-        learned = np.isnan(jobs.remaining_s)
-        if len(snapshot.run_times.kind):
-            learned |= snapshot.run_times.kind >= 0
-        ranks = np.where(runs & learned, ranks / self.resolution, ranks)
-        service: FloatColumn = jobs.gpus * np.fmin(ranks, most_s)
-        return service

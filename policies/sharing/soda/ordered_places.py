@@ -1,0 +1,147 @@
+"""Places of one decision of ``soda`` in the order of expected service, with preemption where it pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from slurm_soda.policies.engine.placement_pass import PlacementPass
+from slurm_soda.policies.engine.plan_builder import build_plan, find_rankable_rows, rank_rows
+from slurm_soda.policies.engine.preemption import PreemptivePass, find_preemptible
+from slurm_soda.policies.pipeline.actions import PreemptJob
+from slurm_soda.policies.plan import JobVerdict, Plan
+from slurm_soda.policies.sharing.soda.defragmentation import Defragmentation
+from slurm_soda.policies.sharing.soda.expected_service import ServiceRule
+from slurm_soda.policies.sharing.soda.preemption_price import (
+    find_learned_prices_s,
+    find_prices_s,
+    order_by_price,
+    sum_shorter,
+    tell_prices,
+)
+from slurm_soda.policies.sharing.soda.slots import SharedSlots
+from slurm_soda.policies.sharing.soda.spread_pass import find_demand, place_by_slowdowns
+from slurm_soda.policies.snapshot import BoolColumn, ClusterSnapshot, FloatColumn, IntColumn, JobState, JobTable
+
+SCORE_NAME = "rank_gpu_s"
+_AGAIN_RATIO, _AGAIN_S = 0.1, 60.0
+"""Ranks change with what jobs have run: the decision is made again once the youngest has run so much longer, and not sooner
+than that, or than a preemption takes if that is less."""
+_LEAST_AGAIN_S = 1.0
+"""Never sooner than that: a job that is to start and does not, as Slurm is late or sodad only observes, stays as young as it
+is."""
+
+
+class OrderedPlaces:
+    """Places of a decision in the order of expected service, with preemption where it pays; on any snapshot.
+
+    Attributes:
+        placing: the places so far.
+        service: expected service of each job, by row.
+        prices_s: seconds on each of its GPUs that it costs to preempt it.
+        total_gpus: of the cluster.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot, rule: ServiceRule, *, moves: bool) -> None:
+        """``moves``: running jobs may move so that a waiting one fits."""
+        self._moves = moves
+        self._snapshot, self._rule, self._change_s = snapshot, rule, rule.change_s
+        self.prices_s = find_prices_s(snapshot, rule.change_s)
+        self.service = rule.find(snapshot, self.prices_s)
+        self._learned_s = find_learned_prices_s(snapshot, self.prices_s)
+        self.placing = PlacementPass(snapshot, find_demand(snapshot))
+        self._place_waits_s = math.inf
+        self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
+        rows = find_rankable_rows(snapshot)
+        self._on_gpus = rows[snapshot.jobs.gpus[rows] > 0]
+        self._on_cpus = rows[snapshot.jobs.gpus[rows] == 0]
+
+    def place_gpu_jobs(self, slots: SharedSlots | None = None, *, hosts_too: bool = True) -> tuple[PreemptJob, ...]:
+        """Start, and preempt where it pays; who is preempted. Those of ``slots`` leave together."""
+        jobs, service = self._snapshot.jobs, self.service
+        key = order_by_price(service, self.prices_s - self._change_s, jobs)
+        self._ranked = rank_rows(jobs, self._on_gpus, key, jobs.submit_s)
+        waiting = self.waiting()
+        price_s = self.prices_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
+        reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
+        if slots is not None:
+            price_s, holding = slots.price_with_guests(price_s), slots.holding
+            hosted = _gpus_of(holding)
+            reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
+            freed = service * hosted / np.maximum(jobs.gpus, 1)
+        reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
+        shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
+        if not self._snapshot.spread.decides:
+            preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
+            preempts += self._defragment(price_s, reclaimable, shared)
+            return tell_prices(preempts, self._snapshot, self._learned_s)
+        preempts, self._place_waits_s = place_by_slowdowns(
+            self.placing,
+            self._ranked,
+            reclaimable,
+            holding,
+            price_s=price_s,
+            own_prices_s=self.prices_s,
+            total_gpus=self.total_gpus,
+            shared=shared,
+        )
+        return tell_prices(preempts, self._snapshot, self._learned_s)
+
+    def _defragment(
+        self, price_s: FloatColumn, reclaimable: BoolColumn, shared: Sequence[int]
+    ) -> tuple[PreemptJob, ...]:
+        """Who moves so that somebody who waits fits; none of those who share a GPU."""
+        if not self._moves or not len(self.waiting()):
+            return ()
+        movable = find_preemptible(self._snapshot, 0.0)
+        movable[list(shared)] = False
+        return Defragmentation(
+            self.placing,
+            self._ranked,
+            movable=movable,
+            reclaimable=reclaimable,
+            price_s=price_s,
+            total_gpus=self.total_gpus,
+        ).run()
+
+    def place_cpu_jobs(self) -> None:
+        """Jobs without GPUs get what is left, oldest first."""
+        self._on_cpus = rank_rows(self._snapshot.jobs, self._on_cpus, self._snapshot.jobs.submit_s)
+        self.placing.start_fitting(self._on_cpus, skip=True)
+
+    def waiting(self) -> IntColumn:
+        """GPU jobs without places, in order."""
+        return self.placing.candidates(self._ranked)
+
+    def plan(self, policy: str, preempts: tuple[PreemptJob, ...]) -> Plan:
+        """The plan of all places so far."""
+        return build_plan(
+            self.placing,
+            policy,
+            np.concatenate((self._ranked, self._on_cpus)),
+            score=self.service,
+            score_name=SCORE_NAME,
+            preempts=preempts,
+            next_event_s=self._next_event_s(),
+            price_s=self._learned_s,
+        )
+
+    def _next_event_s(self) -> float:
+        jobs = self._snapshot.jobs
+        running: BoolColumn = jobs.state == JobState.RUNNING
+        running |= self.placing.verdict == JobVerdict.START
+        running &= jobs.preemptible & (jobs.gpus > 0)
+        packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
+        if not len(self.waiting()) or not running.any():
+            return packed_s
+        again_s = max(min(self._change_s, _AGAIN_S), _LEAST_AGAIN_S) if self._change_s else _AGAIN_S
+        return min(packed_s, self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min())))
+
+
+def _gpus_of(jobs: JobTable) -> IntColumn:
+    """GPUs by row, counted over the nodes that it holds."""
+    past = np.concatenate(([0], np.cumsum(jobs.alloc_gpus)))
+    found: IntColumn = past[jobs.alloc_start[1:]] - past[jobs.alloc_start[:-1]]
+    return found
