@@ -131,6 +131,8 @@ class Plan:
     """What is to be done to jobs, each with its own id: the only way in which a plan changes anything."""
     promoted: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Jobs whose service and waiting counters start again at zero (Tiresias, Section 3.2.3)."""
+    skips: JobIdColumn = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Of ``starts``, jobs that would make way for each waiting job that ranks before them and does not fit."""
     next_event_s: float = float("inf")
     """Earliest time at which this plan may change without any event (a queue threshold, a minimum run time)."""
     places: Mapping[JobId, tuple[NodeAllocation, ...]] = field(default_factory=dict)

@@ -23,6 +23,7 @@ def build_plan(
     next_event_s: float = float("inf"),
     reserved_in_s: FloatColumn | None = None,
     price_s: FloatColumn | None = None,
+    skips: IntColumn | None = None,
 ) -> Plan:
     """Build the plan.
 
@@ -38,6 +39,7 @@ def build_plan(
         next_event_s: when the plan may change by itself.
         reserved_in_s: one value a row, for a policy that reserves nodes.
         price_s: one value a row, for a policy that prices preemptions by what was learned of them.
+        skips: rows as :attr:`.Plan.skips`.
 
     ``Plan.order`` has four parts, each in the policy's order: jobs that start now; jobs that wait only for resources
     that are being vacated, so that Slurm hands these over the moment they are free; the other waiting jobs; jobs that
@@ -73,6 +75,7 @@ def build_plan(
         notes=notes,
         actions=preempts,
         promoted=np.zeros(0, dtype=np.int64) if promoted is None else jobs.job_id[promoted],
+        skips=np.zeros(0, dtype=np.int64) if skips is None else jobs.job_id[skips],
         next_event_s=next_event_s,
         places={int(jobs.job_id[row]): tuple(claim.pieces) for row, claim in placing.claims.items()},
         facts=_plan_facts(placing, len(preempts)),

@@ -41,7 +41,7 @@ def order_queues(
     never = plan.notes.job_id[np.isin(plan.notes.verdict, (JobVerdict.TOO_LARGE, JobVerdict.JOIN))]
     served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     returning = snapshot.jobs.job_id[(snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.preemptions > 0)]
-    skipping = np.concatenate((served, returning))
+    skipping = np.concatenate((served, returning, plan.skips))
     for action in plan.actions:
         if not isinstance(action, OrderJobs):
             continue

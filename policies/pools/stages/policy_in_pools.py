@@ -82,6 +82,7 @@ def _merged(name: str, plans: Sequence[Plan], borrowers: set[int]) -> Plan:
         notes=_notes([plan.notes for plan in plans]),
         actions=tuple(one for plan in plans for one in plan.preempts if one.job_id not in borrowers),
         promoted=np.concatenate([plan.promoted for plan in plans]),
+        skips=np.concatenate([plan.skips for plan in plans]),
         next_event_s=min(plan.next_event_s for plan in plans),
         places={job_id: pieces for plan in plans for job_id, pieces in plan.places.items()},
         facts=_facts(plans),

@@ -121,12 +121,42 @@ class OrderedPlaces:
             self.placing,
             policy,
             np.concatenate((self._ranked, self._on_cpus)),
+            skips=self._find_skipping(),
             score=self.service,
             score_name=SCORE_NAME,
             preempts=preempts,
             next_event_s=self._next_event_s(),
             price_s=self._learned_s,
         )
+
+    def _find_skipping(self) -> IntColumn:
+        """Who starts although others rank before that do not fit, and would make way for each of them; rows, ascending.
+
+        As soon as it runs its service is larger than theirs, and to preempt it would pay.
+        """
+        jobs, waiting = self._snapshot.jobs, self.waiting()
+        position = np.full(len(jobs), len(jobs))
+        position[self._ranked] = np.arange(len(self._ranked))
+        starts = (self.placing.verdict == JobVerdict.START) & (jobs.gpus > 0) & jobs.preemptible
+        rows = np.flatnonzero(starts & (position > position[waiting].min(initial=len(jobs))))
+        if not len(rows):
+            return rows
+        before = np.searchsorted(position[waiting], position[rows])
+        largest = np.maximum.accumulate(self.service[waiting])[before - 1]
+        service = self._rule.find_started(self._snapshot, rows)
+        price_s = self.prices_s[rows] * (1.0 + jobs.gpus[rows] * len(waiting) / self.total_gpus)
+        pays = sum_shorter(service, self.service[waiting]) / self.total_gpus > price_s
+        found: IntColumn = rows[pays & (service > largest) & (before <= self._count_leading(waiting))]
+        if len(jobs.band) and len(found):  # whoever it makes way for is no worse, and nobody better is passed
+            found = found[jobs.band[found] == jobs.band[waiting[0]]]
+        return found
+
+    def _count_leading(self, waiting: IntColumn) -> int:
+        """How many of these, from the first on, may preempt others, each on the nodes that it wants."""
+        may_preempt = self._snapshot.jobs.may_preempt
+        barred = np.isin(waiting, list(self.placing.behind))
+        barred |= ~may_preempt[waiting] if len(may_preempt) else False
+        return int(np.argmax(barred)) if barred.any() else len(waiting)
 
     def _next_event_s(self) -> float:
         jobs = self._snapshot.jobs
