@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slurm_soda.policies.engine.vain_preemptions import GpuRequest
-from slurm_soda.policies.plan import Plan
+from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.read.job_states import ENDED_STATES, waits_for_places
 from slurm_soda.slurm_ext.read.squeue_waiting import WaitingJob
@@ -76,15 +76,17 @@ def can_take_places(job: SlurmJob, now_s: float) -> bool:
 
 
 def passes_successor(plan: Plan | None, job_id: int, for_jobs: Collection[int], waiting: Collection[int]) -> bool:
-    """Whether Slurm would start a job before one for which it left and that still waits, maybe on the places that it left.
+    """Whether Slurm would start a job before one for which it left and that still waits for those places.
 
-    Whoever was to move to other nodes may rank before the one that it moved for.
+    Whoever was to move to other nodes may rank before the one that it moved for. One that has no places in sight takes none,
+    whoever starts meanwhile.
     """
     others = [one for one in for_jobs if one in waiting]
     if plan is None or not others:
         return False
     notes = plan.notes
-    own, ranks = notes.position[notes.job_id == job_id], notes.position[np.isin(notes.job_id, others)]
+    placed = np.isin(notes.verdict, (JobVerdict.START, JobVerdict.WAIT_FOR_PREEMPTION))
+    own, ranks = notes.position[notes.job_id == job_id], notes.position[placed & np.isin(notes.job_id, others)]
     return bool((own < ranks.max(initial=-1)).any())
 
 

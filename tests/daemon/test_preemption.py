@@ -20,6 +20,7 @@ from slurm_soda.daemon.preemption.state_machine import (
 )
 from slurm_soda.daemon.settings.scheduling import PreemptionSettings
 from slurm_soda.policies.pipeline.stages import empty_plan
+from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.hints.flags import Hints
 from tests.daemon.records import NAN, record
@@ -212,22 +213,32 @@ def test_a_lift_ends_with_the_wait_unless_the_plan_starts_the_job(starts: list[i
 
 
 @pytest.mark.parametrize(
-    ("second", "position", "sends"),
+    ("second", "verdict", "position", "sends"),
     [
-        (record(2, reason="Resources"), [0, 1], []),
-        (record(2, reason="Resources"), [1, 0], ["start-now"]),
-        (record(2, state="RUNNING"), [0, 1], ["start-now"]),
+        (record(2, reason="Resources"), JobVerdict.START, [0, 1], []),
+        (record(2, reason="Resources"), JobVerdict.WAIT_FOR_PREEMPTION, [0, 1], []),
+        (record(2, reason="Resources"), JobVerdict.WAIT, [0, 1], ["start-now"]),
+        (record(2, reason="Resources"), JobVerdict.START, [1, 0], ["start-now"]),
+        (record(2, state="RUNNING"), JobVerdict.RUN, [0, 1], ["start-now"]),
     ],
-    ids=["it ranks first", "it ranks behind", "the other one runs"],
+    ids=[
+        "it ranks first",
+        "others leave as well",
+        "the other one fits nowhere",
+        "it ranks behind",
+        "the other one runs",
+    ],
 )
 def test_who_moved_does_not_start_before_the_job_it_moved_for(
-    second: SlurmJob, position: list[int], sends: list[str]
+    second: SlurmJob, verdict: JobVerdict, position: list[int], sends: list[str]
 ) -> None:
     """Slurm might put it where it was."""
     following = ActivePreemptions(PreemptionSettings())
     following.adopt([active_preemption("requeued")])
-    notes = replace(empty_plan().notes, job_id=np.array([1, 2]), position=np.array(position))
-    plan = replace(empty_plan(), starts=np.array([1, 2]), notes=notes)
+    verdicts = np.array([JobVerdict.START, verdict], dtype=np.int8)
+    notes = replace(empty_plan().notes, job_id=np.array([1, 2]), position=np.array(position), verdict=verdicts)
+    starts = [1, 2] if verdict == JobVerdict.START else [1]
+    plan = replace(empty_plan(), starts=np.array(starts), notes=notes)
     steps, _ = following.advance({1: LEASED, 2: second}, plan, Instant(NOW_S, NOW_S), may_begin=True, left={1})
     assert [each.send for each in steps] == sends
 
