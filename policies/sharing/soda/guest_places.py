@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +41,10 @@ from slurm_soda.policies.sharing.soda.place_worth import (
     GuestInQueue,
     Hosts,
     PlaceWorth,
+    SeatedGuest,
     gain_a_second,
     gain_a_second_of_trials,
+    leaving_cost_s,
     weigh_places,
     weigh_trials,
 )
@@ -114,6 +117,7 @@ class GuestPlaces:
         self.devices: dict[int, tuple[int, ...]] = {}
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
+        self._gains_s: dict[int, float] = {}
         self._masks: dict[int, BoolColumn] = {}
 
     def find(self, queue: QueueOutlook) -> None:
@@ -124,17 +128,9 @@ class GuestPlaces:
         """
         sharing, jobs, waiting = self._snapshot.sharing, self._snapshot.jobs, queue.waiting
         able = np.flatnonzero(sharing.shares[waiting] & np.isfinite(jobs.remaining_s[waiting])).tolist()
-        if not able:
-            return
-        self._screen = PartnerScreen(
-            self._snapshot, self._gpu_occupancy, self._interference_view, JOBS_PER_GPU, BOUND_CAUTION
-        )
-        if not len(self._screen):
+        if not able or not self._list_hosts(queue):
             return
         waits_s = queue.waits_s()
-        host_rows = np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
-        self._hosts = Hosts(expect_remaining_s(self._snapshot, host_rows), queue.weight(jobs.gpus[host_rows]))
-        self._triable: BoolColumn = sharing.triable[host_rows]
         refusals, together = 0, min(max(_AT_ONCE // len(self._screen), 1), _MOST_REFUSALS)
         for first in range(0, len(able), together):
             candidates = []
@@ -146,6 +142,35 @@ class GuestPlaces:
             refusals = 0 if self._join_best_first(candidates) else refusals + len(candidates)
             if refusals >= _MOST_REFUSALS:
                 return
+
+    def find_better(self, seated: Sequence[SeatedGuest], queue: QueueOutlook) -> list[tuple[int, float]]:
+        """Other places for guests where these are worth more than their own and what it costs to leave that: their rows, and
+        the gain.
+
+        O(hosts) in numpy for each of them.
+        """
+        self._list_hosts(queue)
+        candidates = [self._weigh(one.row, one.queued) for one in seated]
+        for candidate, one in zip(candidates, seated, strict=True):
+            candidate.worth.gain_s[:] -= one.worth_s + leaving_cost_s(one.queued)
+            candidate.second.gain_s[:] -= one.gain_a_second
+        self._join_best_first(candidates)
+        return [(one.row, self._gains_s[one.row]) for one in seated if one.row in self.devices]
+
+    def any_left(self) -> bool:
+        """Whether some host could have another guest."""
+        return bool(self._screen.free_capacity(np.ones(len(self._snapshot.nodes), dtype=np.bool_)).any())
+
+    @cached_property
+    def _screen(self) -> PartnerScreen:
+        return PartnerScreen(self._snapshot, self._gpu_occupancy, self._interference_view, JOBS_PER_GPU, BOUND_CAUTION)
+
+    def _list_hosts(self, queue: QueueOutlook) -> bool:
+        """Who may have guests; whether anybody may."""
+        rows = np.array([group.rows[0] for group in self._screen.groups], dtype=np.int64)
+        self._hosts = Hosts(expect_remaining_s(self._snapshot, rows), queue.weight(self._snapshot.jobs.gpus[rows]))
+        self._triable: BoolColumn = self._snapshot.sharing.triable[rows]
+        return len(rows) > 0
 
     def _weigh(self, row: int, queued: GuestInQueue) -> _Candidate:
         """What a job gains by each host, with the best of its sub-batches."""
@@ -223,7 +248,7 @@ class GuestPlaces:
             return False
         self._placing.free_capacity.hold(self._gpu_occupancy.take(devices, pieces))
         self._placing.record(row, JobPlacement(list(pieces), at_once=True))
-        self.devices[row] = tuple(devices)
+        self.devices[row], self._gains_s[row] = tuple(devices), total_s
         batch = int(self._snapshot.sharing.batch[row])
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self.sub_batches[row] = decision.chosen.sub_batch

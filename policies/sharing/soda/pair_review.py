@@ -1,4 +1,4 @@
-"""Guests that had better leave: what their places are worth is weighed again, by what is known of them by now.
+"""What the places of guests are worth is weighed again, by what is known of them by now: some had better leave.
 
 A pair was made by what was known of it, perhaps only to find out (:mod:`.place_worth`). A guest that can be preempted leaves
 once all jobs together would end earlier if it waited, by more than the preemption costs. While nobody has seen how much the
@@ -23,7 +23,14 @@ from slurm_soda.policies.sharing.pair_knowledge.slowdown_learner import MEASURED
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.guest_outcome import WaitingGuest
 from slurm_soda.policies.sharing.soda.guest_places import describe_guest
-from slurm_soda.policies.sharing.soda.place_worth import GuestInQueue, Hosts, leaving_cost_s, weigh_places
+from slurm_soda.policies.sharing.soda.place_worth import (
+    GuestInQueue,
+    Hosts,
+    SeatedGuest,
+    gain_a_second,
+    leaving_cost_s,
+    weigh_places,
+)
 from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
 from slurm_soda.policies.snapshot import FloatColumn
@@ -54,6 +61,29 @@ class _Slowdown(NamedTuple):
     """Those who decide later know it as well, of any two jobs of these kinds."""
 
 
+class _Seat(NamedTuple):
+    """A guest beside its hosts, by what is known of them by now."""
+
+    guest: int
+    hosts: tuple[int, ...]
+    together_s: float
+    xi: float
+    """The guest's slowdown, without that of its sub-batch."""
+    its_xi: float
+    """That of its hosts; 1 where it is not sure that they would be faster without it."""
+    assumed: bool
+    """Nobody has seen or predicted one of the slowdowns."""
+    kept: bool
+    """Those who decide later know as much."""
+    first: Hosts
+    """The host that is expected to end first, without the guest among those that wait."""
+    left_s: float
+    """How long that takes."""
+    behind: float
+    """Of the queue if the guest waited, as in :class:`.GuestInQueue`; so is ``ahead``."""
+    ahead: float
+
+
 class PairReview:
     """Of one snapshot."""
 
@@ -67,39 +97,78 @@ class PairReview:
         ``lone``: it is the only guest of its only host. Of several hosts the first to end counts; that any of them would be
         faster without it is sure of a lone one only.
         """
+        seat = self._look_at(guest, hosts, queue, lone=lone)
+        if seat is None:
+            return None
+        pace, its_delay = 1.0 / (seat.xi * self._view.accumulation_slowdown(guest)), 1.0 - 1.0 / seat.its_xi
+        # Cheap, and enough where nothing is revoked: the host delays the guest's turn by its own delay at the most.
+        gains = pace * (1.0 + seat.behind) - its_delay >= float(seat.first.weight[0]) * its_delay
+        if gains and not self._snapshot.mechanism.revokes:
+            return None
+        wait_s = queue.wait_if_left_s(guest, seat.left_s)
+        queued = GuestInQueue(self._seated(seat, wait_s), seat.behind, seat.ahead)
+        gain_s = -float(weigh_places(queued, seat.first, *self._slowdowns(seat)).total_s[0]) - leaving_cost_s(queued)
+        if not _ROUNDING * max(wait_s, 1.0) < gain_s < math.inf:
+            return None
+        return LeavingGuest(guest, gain_s, () if seat.kept else tuple(hosts))
+
+    def weigh_stay(self, guest: int, hosts: Sequence[int], queue: QueueOutlook, *, lone: bool) -> SeatedGuest | None:
+        """What the guest's place is worth; ``None`` where that is not known yet, or nothing could be gained.
+
+        Arguments are those of :meth:`find_leaving`.
+        """
+        seat = self._look_at(guest, hosts, queue, lone=lone)
+        if seat is None or seat.assumed:
+            return None
+        slowdowns, most = self._slowdowns(seat), 1.0 + seat.behind
+        wait_s = queue.wait_if_left_s(guest, seat.left_s)
+        staying = GuestInQueue(self._seated(seat, wait_s), seat.behind, seat.ahead)
+        second = float(gain_a_second(staying, seat.first, *slowdowns).total_s[0])
+        if second >= _ALIKE * most:
+            return None
+        worth_s = float(weigh_places(staying, seat.first, *slowdowns).total_s[0])
+        if not math.isfinite(worth_s):
+            return None
+        waiting = describe_guest(self._snapshot, self._view, guest, wait_s, self._prices_s)
+        return SeatedGuest(guest, staying._replace(guest=waiting), worth_s, second)
+
+    def _look_at(self, guest: int, hosts: Sequence[int], queue: QueueOutlook, *, lone: bool) -> _Seat | None:
+        """What is known of a guest's place, once there was time to see it."""
         jobs, snapshot = self._snapshot.jobs, self._snapshot
         beside = [(self._slowdown(guest, host), self._slowdown(host, guest)) for host in hosts]
         assumed = any(one.assumed or other.assumed for one, other in beside)
         together_s = snapshot.now_s - float(jobs.start_s[[guest, *hosts]].max())
         if together_s < (2.0 * (MEASURED_AFTER_S + float(self._prices_s[guest])) if assumed else MEASURED_AFTER_S):
             return None
-        xi, its = max(one.xi for one, _ in beside), beside[0][1].xi if lone else 1.0
-        if not (math.isfinite(xi) and math.isfinite(its)):
+        xi, its_xi = max(one.xi for one, _ in beside), beside[0][1].xi if lone else 1.0
+        if not (math.isfinite(xi) and math.isfinite(its_xi)):
             return None
         left_s = expect_remaining_s(snapshot, np.array(hosts))
         first = int(left_s.mean(axis=1).argmin())
-        host = Hosts(left_s[[first]], queue.weight(jobs.gpus[[hosts[first]]], guests_gone=1))
-        behind, ahead = queue.around(guest)
-        pace, its_delay = 1.0 / (xi * self._view.accumulation_slowdown(guest)), 1.0 - 1.0 / its
-        # Cheap, and enough where nothing is revoked: the host delays the guest's turn by its own delay at the most.
-        gains = pace * (1.0 + behind) - its_delay >= float(host.weight[0]) * its_delay
-        if gains and not snapshot.mechanism.revokes:
-            return None
-        wait_s = queue.wait_if_left_s(guest, float(left_s[first].mean()))
-        queued = GuestInQueue(self._seated(guest, wait_s, together_s * pace), behind, ahead)
-        ratio = self._view.accumulation_slowdown(guest)
-        worth = weigh_places(queued, host, np.array([xi]), np.array([its]), np.array([ratio]))
-        gain_s = -float(worth.total_s[0]) - leaving_cost_s(queued)
-        if not _ROUNDING * max(wait_s, 1.0) < gain_s < math.inf:
-            return None
-        kept = all(one.kept and other.kept for one, other in beside)
-        return LeavingGuest(guest, gain_s, () if kept else tuple(hosts))
+        return _Seat(
+            guest,
+            tuple(hosts),
+            together_s,
+            xi,
+            its_xi,
+            assumed,
+            all(one.kept and other.kept for one, other in beside),
+            Hosts(left_s[[first]], queue.weight(jobs.gpus[[hosts[first]]], guests_gone=1)),
+            float(left_s[first].mean()),
+            *queue.around(guest),
+        )
 
-    def _seated(self, guest: int, wait_s: float, done_s: float) -> WaitingGuest:
+    def _slowdowns(self, seat: _Seat) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
+        """Of the guest and of its host, and the work that its sub-batch makes of its own."""
+        ratio = self._view.accumulation_slowdown(seat.guest)
+        return np.array([seat.xi]), np.array([seat.its_xi]), np.array([ratio])
+
+    def _seated(self, seat: _Seat, wait_s: float) -> WaitingGuest:
         """A running guest as if it waited, with what it has done there; to stay where it is takes no start."""
-        described = describe_guest(self._snapshot, self._view, guest, wait_s, self._prices_s)
+        described = describe_guest(self._snapshot, self._view, seat.guest, wait_s, self._prices_s)
         every_s = described.terms.saves_every_s
         # It saved its state at some time within the last interval, half of it ago on average.
+        done_s = seat.together_s / (seat.xi * self._view.accumulation_slowdown(seat.guest))
         unsaved_s = min(done_s, every_s / 2.0)
         return described._replace(terms=replace(described.terms, start_s=0.0), unsaved_s=unsaved_s)
 

@@ -31,6 +31,18 @@ class GuestInQueue(NamedTuple):
     """The same of those before it: a g_k / G."""
 
 
+class SeatedGuest(NamedTuple):
+    """A guest that might be better off beside other hosts."""
+
+    row: int
+    queued: GuestInQueue
+    """As if it waited."""
+    worth_s: float
+    """What its place is worth, in seconds of the sum of all completion times."""
+    gain_a_second: float
+    """What all gain by each second there."""
+
+
 class Hosts(NamedTuple):
     """Columns, one row a host."""
 

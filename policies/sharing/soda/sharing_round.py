@@ -22,6 +22,9 @@ from slurm_soda.policies.sharing.soda.queue_outlook import QueueOutlook
 from slurm_soda.policies.sharing.soda.slots import SharedSlots
 from slurm_soda.policies.snapshot import JobState
 
+MOST_REMATCHED = 32
+"""Guests of one decision, those that are slowed most, for whom other hosts are looked for; this only bounds the work."""
+
 
 class SharingRound:
     """A decision on a snapshot that knows single GPUs."""
@@ -49,6 +52,7 @@ class SharingRound:
         starts = any(claim.at_once for claim in placing.claims.values())
         guests = GuestPlaces(snapshot, placing, self._gpu_occupancy, interference_view, self._prices_s)
         guests.find(self._queue(interference_view))
+        preempts += self._rematch(guests, interference_view)
         self._places.place_cpu_jobs()
         plan = self._places.plan(policy, preempts)
         if leaving or (starts and len(self._places.waiting()) and snapshot.sharing.shares.any()):
@@ -94,9 +98,7 @@ class SharingRound:
         jobs, found = self._snapshot.jobs, []
         review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
-        for guest, hosts in self._slots.seated():
-            if not jobs.preemptible[guest] or (self._placing.verdict[[guest, *hosts]] != JobVerdict.RUN).any():
-                continue
+        for guest, hosts in self._list_seated():
             left = review.find_leaving(guest, hosts, queue, lone=self._slots.is_lone(hosts))
             if left is not None:
                 self._placing.verdict[guest] = JobVerdict.PREEMPT
@@ -105,6 +107,28 @@ class SharingRound:
                 apart = tuple(sorted(int(jobs.job_id[row]) for row in left.apart))
                 found.append(PreemptJob(int(jobs.job_id[guest]), (), reason, apart))
         return tuple(found)
+
+    def _rematch(self, guests: GuestPlaces, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
+        """Guests that go to other hosts, of places that nobody took who waits."""
+        slowest = sorted(self._list_seated(), key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
+        if not slowest or not guests.any_left():
+            return ()
+        review = PairReview(self._snapshot, interference_view, self._prices_s)
+        queue = self._queue(interference_view)
+        seated = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
+        found = []
+        for row, gain_s in guests.find_better([one for one in seated if one is not None], queue):
+            self._placing.verdict[row] = JobVerdict.PREEMPT
+            reason = f"it goes to another host: all jobs together end {gain_s:.0f} s earlier"
+            found.append(PreemptJob(int(self._snapshot.jobs.job_id[row]), (), reason))
+        return tuple(found)
+
+    def _list_seated(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Guests that can be preempted and stay so far, with their hosts, who stay as well."""
+        for guest, hosts in self._slots.seated():
+            stay = (self._placing.verdict[[guest, *hosts]] == JobVerdict.RUN).all()
+            if stay and self._snapshot.jobs.preemptible[guest]:
+                yield guest, hosts
 
     def _queue(self, interference_view: InterferenceView) -> QueueOutlook:
         return QueueOutlook(
