@@ -26,6 +26,16 @@ WHOLE_NODE = {
     "cpus": ("--exclusive",),
 }
 NEXT_AFTER_S = 3.0
+SODA = """
+mode = "enforce"
+[cycle]
+interval_s = 1
+[policy]
+name = "soda"
+[policy.parameters]
+change_s = 1.0
+resolution = 1.0
+"""
 
 
 def submit(site: DaemonSite, asks: tuple[str, ...], seconds: float, *, nodes: int = 1, nice: int = 0) -> int:
@@ -67,3 +77,19 @@ def test_a_wide_job_starts_as_on_stock_slurm_and_nobody_is_lifted_past_it(
     stock_s, ours_s = (wide_job_waits_s(site, mode, WHOLE_NODE[kind], run_s) for mode in ("observe", "enforce"))
     print(f"{kind}, {run_s:g} s: stock {stock_s:g} s, enforcing {ours_s:g} s")
     assert ours_s <= 1.1 * stock_s
+
+
+def test_who_would_make_way_runs_until_the_wide_job_fits(site: DaemonSite) -> None:
+    """Stock Slurm lets the node idle: by its time limit the narrow job would delay the wide one."""
+    site.start(SODA)
+    first = site.train("alice", 4, 25, consents=False)
+    site.wait_running([first])
+    wide = submit(site, ("--exclusive", "--gres=gpu:1", "--soda-checkpoint=TERM"), 5, nodes=2)
+    narrow = site.train("bob", 4, 25)
+    site.wait_running([narrow])
+    assert site.states([first, wide]) == ["RUNNING", "PENDING"]
+    site.wait_completed([first])
+    site.wait_running([wide])
+    site.wait_completed([wide, narrow])
+    assert site.shown(narrow, "Restarts") == "1"
+    assert site.check_trail([first, wide, narrow]) == 1
