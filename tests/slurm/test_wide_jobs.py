@@ -34,7 +34,6 @@ interval_s = 1
 name = "soda"
 [policy.parameters]
 change_s = 1.0
-resolution = 1.0
 """
 
 
@@ -82,14 +81,17 @@ def test_a_wide_job_starts_as_on_stock_slurm_and_nobody_is_lifted_past_it(
 def test_who_would_make_way_runs_until_the_wide_job_fits(site: DaemonSite) -> None:
     """Stock Slurm lets the node idle: by its time limit the narrow job would delay the wide one."""
     site.start(SODA)
-    first = site.train("alice", 4, 25, consents=False)
+    agrees = ("--soda-checkpoint=TERM",)
+    site.wait_completed([submit(site, ("--gres=gpu:1", *agrees), 1) for _ in range(4)])  # hers are short
+    first = site.train("carol", 4, 8, consents=False)
     site.wait_running([first])
-    wide = submit(site, ("--exclusive", "--gres=gpu:1", "--soda-checkpoint=TERM"), 5, nodes=2)
-    narrow = site.train("bob", 4, 25)
+    wide = submit(site, ("--exclusive", "--gres=gpu:1", *agrees), 2, nodes=2)
+    narrow = site.train("bob", 4, 35)
     site.wait_running([narrow])
-    assert site.states([first, wide]) == ["RUNNING", "PENDING"]
+    assert [site.shown(job, "JobState") for job in (first, wide)] == ["RUNNING", "PENDING"]
     site.wait_completed([first])
-    site.wait_running([wide])
-    site.wait_completed([wide, narrow])
+    site.wait_completed([wide])
+    assert site.shown(narrow, "JobState") != "COMPLETED"
+    site.wait_completed([narrow])
     assert site.shown(narrow, "Restarts") == "1"
     assert site.check_trail([first, wide, narrow]) == 1
