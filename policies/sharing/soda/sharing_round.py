@@ -109,18 +109,22 @@ class SharingRound:
         return tuple(found)
 
     def _rematch(self, guests: GuestPlaces, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
-        """Guests that go to other hosts, of places that nobody took who waits."""
+        """Guests that go to other hosts, of places that nobody took who waits; where the mechanism lets them go at once."""
+        if not self._snapshot.mechanism.starts_together:
+            return ()
         slowest = sorted(self._list_seated(), key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
         if not slowest or not guests.any_left():
             return ()
         review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
-        seated = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
-        found = []
-        for row, gain_s in guests.find_better([one for one in seated if one is not None], queue):
+        weighed = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
+        seated = {one.row: one for one in weighed if one is not None}
+        job_id, found = self._snapshot.jobs.job_id, []
+        for row, gain_s in guests.find_better(list(seated.values()), queue):
             self._placing.verdict[row] = JobVerdict.PREEMPT
             reason = f"it goes to another host: all jobs together end {gain_s:.0f} s earlier"
-            found.append(PreemptJob(int(self._snapshot.jobs.job_id[row]), (), reason))
+            apart = tuple(sorted(job_id[list(seated[row].apart)].tolist()))
+            found.append(PreemptJob(int(job_id[row]), (), reason, apart))
         return tuple(found)
 
     def _list_seated(self) -> Iterator[tuple[int, tuple[int, ...]]]:
