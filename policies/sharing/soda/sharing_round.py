@@ -147,15 +147,17 @@ class SharingRound:
     def _name_devices(self, preempts: Sequence[PreemptJob]) -> None:
         """GPUs of those who got places of their own; nobody joins anybody on GPUs that change hands."""
         jobs, occupancy = self._snapshot.jobs, self._gpu_occupancy
+        devices = self._snapshot.devices
+        state = jobs.state[devices.owner]
+        keeping = set(devices.held[(state != JobState.COMPLETING) & (state != JobState.RUNNING)].tolist())
         vacated: dict[int, list[int]] = {}
-        for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
-            for device in self._snapshot.devices.of(row).tolist():
-                if not occupancy.jobs_on[device]:
-                    vacated.setdefault(int(occupancy.node[device]), []).append(device)
+        for device in np.unique(devices.held[state == JobState.COMPLETING]).tolist():
+            if not occupancy.jobs_on[device] and device not in keeping:
+                vacated.setdefault(int(occupancy.node[device]), []).append(device)
         for preempt in preempts:
             row = jobs.row(preempt.job_id)
             occupancy.guest_rules.depart(row)
-            for device in self._snapshot.devices.of(row).tolist():
+            for device in devices.of(row).tolist():
                 occupancy.jobs_on[device].remove(row)
                 occupancy.taken[device] = True
                 if not occupancy.jobs_on[device]:
