@@ -73,6 +73,17 @@ def test_it_does_not_skip_where_too_many_different_jobs_wait_to_look_at_each() -
     assert not len(decide(beside_a_wide_job({}, *others)).skips)
 
 
+def test_it_stays_behind_a_job_without_gpus_for_which_nobody_makes_way() -> None:
+    """It wants all cores of both nodes."""
+    on_cpus = waiting(7, 0, nodes=2, cpus=56, priority=950, remaining_s=100.0)
+    snapshot = beside_a_wide_job({}, on_cpus)
+    plan = decide(snapshot)
+    assert plan.skips.tolist() == [NARROW]
+    factors = {one.job_id: int(one.new["SiteFactor"]) for one in order_changes(plan, snapshot, skipping_limit_s=0.0)}
+    assert set(factors) == {NARROW}
+    assert 900 < 900 + factors[NARROW] <= 950
+
+
 def test_it_makes_way_as_soon_as_the_wide_job_fits() -> None:
     plan = SODA.decide(carried_out(beside_a_wide_job({}), decide(beside_a_wide_job({})), leaving=True))
     assert not plan.preempts
