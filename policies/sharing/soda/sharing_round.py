@@ -112,18 +112,20 @@ class SharingRound:
         """Guests that go to other hosts, of places that nobody took who waits; where the mechanism lets them go at once."""
         if not self._snapshot.mechanism.starts_together:
             return ()
-        slowest = sorted(self._list_seated(), key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
+        known = np.isfinite(self._snapshot.jobs.remaining_s)
+        seated = [(guest, hosts) for guest, hosts in self._list_seated() if known[[guest, *hosts]].all()]
+        slowest = sorted(seated, key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
         if not slowest or not guests.any_left():
             return ()
         review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
         weighed = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
-        seated = {one.row: one for one in weighed if one is not None}
+        better = {one.row: one for one in weighed if one is not None}
         job_id, found = self._snapshot.jobs.job_id, []
-        for row, gain_s in guests.find_better(list(seated.values()), queue):
+        for row, gain_s in guests.find_better(list(better.values()), queue):
             self._placing.verdict[row] = JobVerdict.PREEMPT
             reason = f"it goes to another host: all jobs together end {gain_s:.0f} s earlier"
-            apart = tuple(sorted(job_id[list(seated[row].apart)].tolist()))
+            apart = tuple(sorted(job_id[list(better[row].apart)].tolist()))
             found.append(PreemptJob(int(job_id[row]), (), reason, apart))
         return tuple(found)
 

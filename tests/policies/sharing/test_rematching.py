@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from slurm_soda.policies.run_times.expected_run_times import ExpectedRunTimes
+from slurm_soda.policies.run_times.remaining_time_curve import BINS
 from slurm_soda.policies.sharing.arithmetic.throughput import Throughput
 from slurm_soda.policies.sharing.engine.plan_check import check_sharing_plan
 from slurm_soda.policies.sharing.job_kinds import Estimate, JobKind, Source
@@ -16,7 +18,9 @@ from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.sharing.soda.policy import Soda
 from slurm_soda.policies.snapshot import NodeTable
-from tests.policies.cases import NOW_S, preempted
+from slurm_soda.policies.waiting.bounded import decide_bounded
+from slurm_soda.policies.waiting.overdue import DEFAULT_PASSING_LIMIT_S, mark_overdue
+from tests.policies.cases import NOW_S, preempted, verdicts
 from tests.policies.sharing.scenes import Table
 from tests.policies.sharing.scenes import scene as shared_scene
 from tests.policies.sharing.test_soda import by_slurm, decide, job, on
@@ -200,3 +204,31 @@ def test_it_tries_another_host_where_it_costs_nothing_to_go(price_s: float, goes
     snapshot = shared_scene(jobs, NodeTable.uniform(2, 1), OneIsUnknown())
     triable = replace(snapshot, sharing=replace(snapshot.sharing, triable=np.ones(4, dtype=np.bool_)))
     assert (3 in decide(triable, Soda(change_s=price_s)).devices) == goes
+
+
+def test_it_stays_where_gpus_of_its_own_are_kept_for_an_overdue_job() -> None:
+    jobs = [on(1, 26_000.0, 0, preemptible=False), on(3, 5000.0, 0)]
+    late = job(4, 140.0, 2, shares=False, waited_s=2.0 * DEFAULT_PASSING_LIMIT_S, may_preempt=False)
+    snapshot = by_slurm(shared_scene(jobs, NodeTable.uniform(2, 1), Table(else_xi=1.3)))
+    assert preempted(decide(snapshot)) == {3: ()}
+    snapshot = by_slurm(shared_scene([*jobs, late], NodeTable.uniform(2, 1), Table(else_xi=1.3)))
+    plan = decide_bounded(SODA, mark_overdue(snapshot, DEFAULT_PASSING_LIMIT_S))
+    assert not preempted(plan)
+    assert verdicts(plan)[3] == "RUN"
+
+
+def test_one_of_which_nobody_knows_how_much_is_left_stays() -> None:
+    """A distribution of run times is no number of seconds."""
+    for who in (1, 3):
+        left = {who: {"remaining_s": np.nan}}
+        jobs = [
+            on(1, 9000.0, 0, model=BAD, preemptible=False) | left.get(1, {}),
+            on(2, 9000.0, 1, model=GOOD, preemptible=False),
+            on(3, 9000.0, 0, model=GUEST) | left.get(3, {}),
+            job(4, 20_000.0, shares=False),
+        ]
+        snapshot = shared_scene(jobs, NodeTable.uniform(2, 1), PAIRS)
+        likely = np.full((1, BINS), 1.0 / BINS)
+        kind = np.where(np.isnan(snapshot.jobs.remaining_s), 0, -1)
+        snapshot = replace(snapshot, run_times=ExpectedRunTimes(likely, kind, np.zeros(4)))
+        assert 3 not in decide(snapshot, Soda(change_s=0.0)).devices
