@@ -80,12 +80,13 @@ def _drop_delaying(snapshot: ClusterSnapshot, plan: Plan, placing: OverduePass) 
 
 def _drop_without_moves(snapshot: ClusterSnapshot, plan: Plan, dropped: list[int]) -> tuple[list[int], set[int]]:
     """Rows that get no places, with those for which somebody should move that may not have its new places; and ids of those
-    who run on, as nobody is left that they would make way for.
+    who run on, as nobody is left that they would make way for, or they would have gone to better places of their own.
     """
     jobs = snapshot.jobs
     gone = set(jobs.job_id[dropped].tolist())
     gone |= {one for each in plan.preempts if each.moves and each.job_id in gone for one in each.for_jobs}
     staying = {each.job_id for each in plan.preempts if each.for_jobs and gone.issuperset(each.for_jobs)}
+    staying |= {each.job_id for each in plan.preempts if not each.for_jobs and each.job_id in gone}
     return [jobs.row(one) for one in sorted(gone | staying)], staying
 
 

@@ -41,7 +41,7 @@ def order_queues(
     never = plan.notes.job_id[np.isin(plan.notes.verdict, (JobVerdict.TOO_LARGE, JobVerdict.JOIN))]
     served = np.array([*successors, *(one for action in plan.preempts for one in action.for_jobs)], dtype=np.int64)
     returning = snapshot.jobs.job_id[(snapshot.jobs.state == JobState.PENDING) & (snapshot.jobs.preemptions > 0)]
-    skipping = np.concatenate((served, returning, plan.skips))
+    skipping = np.concatenate((served, returning))
     for action in plan.actions:
         if not isinstance(action, OrderJobs):
             continue
@@ -58,7 +58,9 @@ def order_queues(
         ordered = np.concatenate((leading, ids[waits]))
         firm = np.concatenate((starts, awaiting, ids[turn == _KEEPS_PLACES], tasks))
         skippable, skips = ~np.isin(ordered, firm), np.isin(ordered, skipping) | np.isin(ordered, tasks)
-        rank = np.where(skips & ~skippable, BEFORE_ALL, _ranks(plan.notes, ordered))
+        # Who would make way does so for those alone that the policy ranks: they are passed, and nobody else.
+        ranks = np.where(np.isin(ordered, plan.skips) & ~skippable, 0, _ranks(plan.notes, ordered))
+        rank = np.where(skips & ~skippable, BEFORE_ALL, ranks)
         queue = WaitingQueue(
             leading=np.concatenate((guests, leading)),
             waiting=ids[waits],

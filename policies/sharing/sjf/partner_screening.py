@@ -75,6 +75,11 @@ class PartnerSlowdowns(NamedTuple):
     assumed: BoolColumn
     """Nobody has seen or predicted one of the slowdowns of the pair."""
 
+    def only(self, at: BoolColumn) -> PartnerSlowdowns:
+        """Some of them."""
+        xi = self.new_xi[at], self.running_xi[at], self.pair_xi[at]
+        return PartnerSlowdowns(self.members[at], self.work_ratio[at], *xi, self.assumed[at])
+
 
 class PartnerScreen:
     """Groups of devices with columns, so that one job is held against all of them in numpy.

@@ -13,7 +13,7 @@ from slurm_soda.policies.engine.placement_pass import PlacementPass
 from slurm_soda.policies.plan import JobVerdict
 from slurm_soda.policies.sharing.soda.expected_waits import DRAWS, draw_values
 from slurm_soda.policies.sharing.soda.remaining_work import expect_remaining_s
-from slurm_soda.policies.snapshot import FloatColumn, IntColumn, JobState, JobTable
+from slurm_soda.policies.snapshot import BoolColumn, FloatColumn, IntColumn, JobState, JobTable
 
 
 class HeldPlaces(NamedTuple):
@@ -42,9 +42,10 @@ class HeldPlaces(NamedTuple):
 class FittingWaits:
     """Of one decision, in which nobody else is given places meanwhile."""
 
-    def __init__(self, placing: PlacementPass) -> None:
-        """``placing``: the places so far."""
+    def __init__(self, placing: PlacementPass, makes_way: BoolColumn | None = None) -> None:
+        """``placing``: the places so far; ``makes_way``: by row, who could leave at once; left out, nobody."""
         self._placing = placing
+        self._makes_way = np.zeros(len(placing.verdict), dtype=np.bool_) if makes_way is None else makes_way
         self._held: HeldPlaces | None = None
         self._end_s: list[FloatColumn] = []
 
@@ -61,6 +62,8 @@ class FittingWaits:
             self._held = self._list_held()
             self._end_s = self._draw_ends_s(self._held)
         held = self._held
+        if not len(held.row):
+            return 0.0
         return float(np.mean([self._find_s(shape, held, end_s) for end_s in self._end_s]))
 
     def _find_s(self, shape: RequestShape, held: HeldPlaces, end_s: FloatColumn) -> float:
@@ -95,5 +98,6 @@ class FittingWaits:
         stays = np.isin(self._placing.verdict[rows], (JobVerdict.RUN, JobVerdict.PROTECTED))
         limit_s = jobs.time_limit_s[rows] - np.where(stays, now_s - jobs.start_s[rows], 0.0)
         left_s = np.where(np.isnan(left_s), 0.0, np.fmin(left_s, np.maximum(limit_s, 0.0)[:, None]))
+        left_s[self._makes_way[rows]] = 0.0
         draws = DRAWS if left_s.shape[1] > 1 else 1
         return [np.array(draw_values(left_s, draw, 0))[at] for draw in range(draws)]

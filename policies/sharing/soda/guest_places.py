@@ -56,6 +56,8 @@ JOBS_PER_GPU = 2
 """A host and a guest."""
 _MOST_REFUSALS = 32
 """Jobs that find no host, one after the other, before a decision looks for hosts no more."""
+_ROUNDING = 1e-6
+"""Of what a place is worth: gains below that are none."""
 _AT_ONCE = 4096
 """Pairs of jobs and possible hosts that are weighed before the best of them are made."""
 
@@ -118,6 +120,8 @@ class GuestPlaces:
         self.sub_batches: dict[int, int] = {}
         self.decisions: dict[int, SharingDecision] = {}
         self._gains_s: dict[int, float] = {}
+        self._seated: dict[int, SeatedGuest] = {}
+        """By row, guests that look for other places."""
         self._masks: dict[int, BoolColumn] = {}
 
     def find(self, queue: QueueOutlook) -> None:
@@ -150,11 +154,8 @@ class GuestPlaces:
         O(hosts) in numpy for each of them.
         """
         self._list_hosts(queue)
-        candidates = [self._weigh(one.row, one.queued) for one in seated]
-        for candidate, one in zip(candidates, seated, strict=True):
-            candidate.worth.gain_s[:] -= one.worth_s + leaving_cost_s(one.queued)
-            candidate.second.gain_s[:] -= one.gain_a_second
-        self._join_best_first(candidates)
+        self._seated = {one.row: one for one in seated}
+        self._join_best_first([self._weigh_move(one) for one in seated])
         return [(one.row, self._gains_s[one.row]) for one in seated if one.row in self.devices]
 
     def any_left(self) -> bool:
@@ -172,10 +173,12 @@ class GuestPlaces:
         self._triable: BoolColumn = self._snapshot.sharing.triable[rows]
         return len(rows) > 0
 
-    def _weigh(self, row: int, queued: GuestInQueue) -> _Candidate:
-        """What a job gains by each host, with the best of its sub-batches."""
+    def _weigh(self, row: int, queued: GuestInQueue, only_ratio: float | None = None) -> _Candidate:
+        """What a job gains by each host, with the best of its sub-batches, or the one that makes its work so much longer."""
         found = _Candidate.of(row, int(self._snapshot.jobs.gpus[row]), len(self._screen))
         partners = self._screen.partners(row)
+        if partners is not None and only_ratio is not None:
+            partners = partners.only(np.isclose(partners.work_ratio, only_ratio))
         if partners is None or not len(partners.members):
             return found
         members, work_ratio, xi = partners.members, partners.work_ratio, (partners.new_xi, partners.pair_xi)
@@ -183,6 +186,7 @@ class GuestPlaces:
         worth = weigh_places(queued, hosts, *xi, work_ratio)
         second = gain_a_second(queued, hosts, *xi, work_ratio)
         may_try = bool(self._snapshot.sharing.triable[row]) and queued.guest.gives_way
+        may_try &= row not in self._seated or not queued.guest.move_s  # it might be put back beside those whom it left
         tried = np.flatnonzero(may_try & partners.assumed & self._triable[members])
         if len(tried):
             few, turns_xi = Hosts(*(column[tried] for column in hosts)), np.maximum(*xi)[tried]
@@ -190,6 +194,18 @@ class GuestPlaces:
             trials = gain_a_second_of_trials(queued, few, turns_xi, work_ratio[tried])
             second.gain_s[tried], second.cost_s[tried] = trials
         found.take_best(members, worth, second)
+        return found
+
+    def _weigh_move(self, one: SeatedGuest, only_ratio: float | None = None) -> _Candidate:
+        """What a guest gains by each other host, over its own place; other arguments are those of :meth:`_weigh`.
+
+        By each second too: hosts are chosen by that, and else it would be put back, once it waits, beside the one it left.
+        """
+        found = self._weigh(one.row, one.queued, only_ratio)
+        found.second.gain_s[:] -= one.gain_a_second
+        own = [not {one.row, *one.hosts}.isdisjoint(group.rows) for group in self._screen.groups]
+        never = np.array(own, dtype=np.bool_) | (found.second.total_s <= 0)
+        found.worth.gain_s[:] -= np.where(never, np.inf, one.worth_s + leaving_cost_s(one.queued))
         return found
 
     def _join_best_first(self, candidates: Sequence[_Candidate]) -> int:
@@ -224,8 +240,12 @@ class GuestPlaces:
         if picked is None:
             return False
         chosen = [at for at in order.tolist() if not set(screen.groups[at].devices).isdisjoint(picked[0])]
-        total_s = float(worth.gain_s[chosen].min() - worth.cost_s[chosen].sum()) if chosen else 0.0
-        return total_s > 0 and self._start(row, *picked, total_s)
+        total_s = worth.beside_all_s(chosen)
+        if total_s <= 0:
+            return False
+        if row in self._seated:
+            return self._move(self._seated[row], *picked, chosen)
+        return self._start(row, *picked, total_s)
 
     def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
         code = int(self._placing.demand.code[row])
@@ -238,6 +258,20 @@ class GuestPlaces:
         """Shared ones before free ones, as the job waits though these are free."""
         yield from self._screen.devices(order, nodes)
         yield from self._gpu_occupancy.free(nodes)
+
+    def _move(self, one: SeatedGuest, devices: list[int], pieces: list[NodeAllocation], groups: Sequence[int]) -> bool:
+        """Whether a guest goes there: it gains with the sub-batch that it would get, and nobody joins it where it leaves."""
+        mine = self._snapshot.devices.of(one.row)
+        alone = [device for device in mine.tolist() if self._gpu_occupancy.jobs_on[device] == [one.row]]
+        decision = start_all_the_same(self._interference_view.judge(one.row, devices), "")
+        if not decision.share or decision.chosen is None or self._gpu_occupancy.taken[alone].any():
+            return False
+        work_ratio = decision.chosen.alone_s / decision.alone_s[0] if decision.alone_s[0] else 1.0
+        total_s = self._weigh_move(one, work_ratio).worth.beside_all_s(groups)
+        if total_s <= _ROUNDING * max(one.worth_s, 1.0) or not self._start(one.row, devices, pieces, total_s):
+            return False
+        self._gpu_occupancy.taken[alone] = True
+        return True
 
     def _start(self, row: int, devices: list[int], pieces: list[NodeAllocation], total_s: float) -> bool:
         """Algorithm 2 of SJF-BSBF has the last word: bounds and memory, all co-runners together, and the sub-batch."""

@@ -14,6 +14,7 @@ from slurm_soda.policies.pipeline.actions import PreemptJob
 from slurm_soda.policies.plan import JobVerdict, Plan
 from slurm_soda.policies.sharing.soda.defragmentation import Defragmentation
 from slurm_soda.policies.sharing.soda.expected_service import ServiceRule
+from slurm_soda.policies.sharing.soda.fitting_waits import FittingWaits
 from slurm_soda.policies.sharing.soda.preemption_price import (
     find_learned_prices_s,
     find_prices_s,
@@ -32,6 +33,9 @@ than that, or than a preemption takes if that is less."""
 _LEAST_AGAIN_S = 1.0
 """Never sooner than that: a job that is to start and does not, as Slurm is late or sodad only observes, stays as young as it
 is."""
+
+_MOST_REQUESTS = 8
+"""Different requests of jobs that wait, from the first on, for which it is asked when they fit; only bounds the work."""
 
 
 class OrderedPlaces:
@@ -53,6 +57,7 @@ class OrderedPlaces:
         self._learned_s = find_learned_prices_s(snapshot, self.prices_s)
         self.placing = PlacementPass(snapshot, find_demand(snapshot))
         self._place_waits_s = math.inf
+        self._reclaimable: BoolColumn = np.zeros(len(snapshot.jobs), dtype=np.bool_)
         self.total_gpus = max(int(snapshot.nodes.gpus[snapshot.nodes.usable].sum()), 1)
         rows = find_rankable_rows(snapshot)
         self._on_gpus = rows[snapshot.jobs.gpus[rows] > 0]
@@ -72,6 +77,7 @@ class OrderedPlaces:
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
         reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
+        self._reclaimable = reclaimable
         shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
         if not self._snapshot.spread.decides:
             preempts = PreemptivePass(self.placing, self._ranked, reclaimable, holding).run()
@@ -132,7 +138,8 @@ class OrderedPlaces:
     def _find_skipping(self) -> IntColumn:
         """Who starts although others rank before that do not fit, and would make way for each of them; rows, ascending.
 
-        As soon as it runs its service is larger than theirs, and to preempt it would pay.
+        As soon as it runs its service is larger than theirs, and to preempt it would pay; and so it will be when they are
+        expected to fit.
         """
         jobs, waiting = self._snapshot.jobs, self.waiting()
         position = np.full(len(jobs), len(jobs))
@@ -142,14 +149,49 @@ class OrderedPlaces:
         if not len(rows):
             return rows
         before = np.searchsorted(position[waiting], position[rows])
+        may = before <= self._count_leading(waiting)
+        if len(jobs.band):  # whoever it makes way for is no worse, and nobody better is passed
+            may &= jobs.band[rows] == jobs.band[waiting[0]]
+        rows, before = rows[may], before[may]
+        now_s = np.zeros(len(rows))
+        may = self._make_way(rows, waiting, before, now_s)
+        rows, before = rows[may], before[may]
+        if not len(rows):
+            return rows
+        then_s = self._expect_fitting_s(rows, waiting[: before.max()])[before - 1]
+        ended = np.isfinite(then_s) & ~self._is_learned(rows) & (jobs.remaining_s[rows] <= then_s)
+        found: IntColumn = rows[ended | self._make_way(rows, waiting, before, then_s + self._again_s)]
+        return found
+
+    def _make_way(self, rows: IntColumn, waiting: IntColumn, before: IntColumn, after_s: FloatColumn) -> BoolColumn:
+        """Whether it would pay to preempt each of these, once it has run for so long, for those that wait before it."""
+        jobs, known = self._snapshot.jobs, np.isfinite(after_s)
         largest = np.maximum.accumulate(self.service[waiting])[before - 1]
-        service = self._rule.find_started(self._snapshot, rows)
+        service = self._rule.find_started(self._snapshot, rows, np.where(known, after_s, 0.0))
         price_s = self.prices_s[rows] * (1.0 + jobs.gpus[rows] * len(waiting) / self.total_gpus)
         pays = sum_shorter(service, self.service[waiting]) / self.total_gpus > price_s
-        found: IntColumn = rows[pays & (service > largest) & (before <= self._count_leading(waiting))]
-        if len(jobs.band) and len(found):  # whoever it makes way for is no worse, and nobody better is passed
-            found = found[jobs.band[found] == jobs.band[waiting[0]]]
+        found: BoolColumn = known & pays & (service > largest)
         return found
+
+    def _is_learned(self, rows: IntColumn) -> BoolColumn:
+        """Whose run time is a distribution."""
+        kind = self._snapshot.run_times.kind
+        return kind[rows] >= 0 if len(kind) else np.zeros(len(rows), dtype=np.bool_)
+
+    def _expect_fitting_s(self, rows: IntColumn, waiting: IntColumn) -> FloatColumn:
+        """In how many seconds each that waits, and all before it, are expected to fit, if these rows and all who make way
+        now leave; infinite once too many different ones are to be looked at.
+        """
+        makes_way = self._reclaimable.copy()
+        makes_way[rows] = True
+        waits, demand = FittingWaits(self.placing, makes_way), self.placing.demand
+        found_s: dict[int, float] = {}
+        for code in demand.code[waiting].tolist():
+            if code not in found_s:
+                found_s[code] = waits.expect_s(demand.shapes[code]) if len(found_s) < _MOST_REQUESTS else math.inf
+        each_s = np.array([found_s[code] for code in demand.code[waiting].tolist()])
+        latest_s: FloatColumn = np.maximum.accumulate(each_s)
+        return latest_s
 
     def _count_leading(self, waiting: IntColumn) -> int:
         """How many of these, from the first on, may preempt others, each on the nodes that it wants."""
@@ -157,6 +199,11 @@ class OrderedPlaces:
         barred = np.isin(waiting, list(self.placing.behind))
         barred |= ~may_preempt[waiting] if len(may_preempt) else False
         return int(np.argmax(barred)) if barred.any() else len(waiting)
+
+    @property
+    def _again_s(self) -> float:
+        """The least time after which ranks have changed enough for another decision."""
+        return max(min(self._change_s, _AGAIN_S), _LEAST_AGAIN_S) if self._change_s else _AGAIN_S
 
     def _next_event_s(self) -> float:
         jobs = self._snapshot.jobs
@@ -166,8 +213,9 @@ class OrderedPlaces:
         packed_s = self._snapshot.now_s + max(self._place_waits_s, _AGAIN_S)
         if not len(self.waiting()) or not running.any():
             return packed_s
-        again_s = max(min(self._change_s, _AGAIN_S), _LEAST_AGAIN_S) if self._change_s else _AGAIN_S
-        return min(packed_s, self._snapshot.now_s + max(again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min())))
+        return min(
+            packed_s, self._snapshot.now_s + max(self._again_s, _AGAIN_RATIO * float(jobs.executed_s[running].min()))
+        )
 
 
 def _gpus_of(jobs: JobTable) -> IntColumn:

@@ -130,7 +130,8 @@ class PairReview:
         if not math.isfinite(worth_s):
             return None
         waiting = describe_guest(self._snapshot, self._view, guest, wait_s, self._prices_s)
-        return SeatedGuest(guest, staying._replace(guest=waiting), worth_s, second)
+        apart = () if seat.kept else seat.hosts
+        return SeatedGuest(guest, seat.hosts, apart, staying._replace(guest=waiting), worth_s, second)
 
     def _look_at(self, guest: int, hosts: Sequence[int], queue: QueueOutlook, *, lone: bool) -> _Seat | None:
         """What is known of a guest's place, once there was time to see it."""

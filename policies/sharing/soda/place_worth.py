@@ -9,6 +9,7 @@ likely: any slowdown between none and that of taking turns, evenly, alike for bo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,10 @@ class SeatedGuest(NamedTuple):
     """A guest that might be better off beside other hosts."""
 
     row: int
+    hosts: tuple[int, ...]
+    """Rows of those whom it is beside."""
+    apart: tuple[int, ...]
+    """Those of them whom it must not meet again once it has left, as nothing else would remember how it went."""
     queued: GuestInQueue
     """As if it waited."""
     worth_s: float
@@ -62,6 +67,11 @@ class PlaceWorth(NamedTuple):
     def total_s(self) -> FloatColumn:
         """Both together."""
         return self.gain_s - self.cost_s
+
+    def beside_all_s(self, hosts: Sequence[int]) -> float:
+        """Of a place beside all of these hosts; 0 beside none."""
+        at = list(hosts)
+        return float(self.gain_s[at].min() - self.cost_s[at].sum()) if at else 0.0
 
 
 def weigh_places(

@@ -109,18 +109,24 @@ class SharingRound:
         return tuple(found)
 
     def _rematch(self, guests: GuestPlaces, interference_view: InterferenceView) -> tuple[PreemptJob, ...]:
-        """Guests that go to other hosts, of places that nobody took who waits."""
-        slowest = sorted(self._list_seated(), key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
+        """Guests that go to other hosts, of places that nobody took who waits; where the mechanism lets them go at once."""
+        if not self._snapshot.mechanism.starts_together:
+            return ()
+        known = np.isfinite(self._snapshot.jobs.remaining_s)
+        seated = [(guest, hosts) for guest, hosts in self._list_seated() if known[[guest, *hosts]].all()]
+        slowest = sorted(seated, key=lambda one: -interference_view.pace(one[0]))[:MOST_REMATCHED]
         if not slowest or not guests.any_left():
             return ()
         review = PairReview(self._snapshot, interference_view, self._prices_s)
         queue = self._queue(interference_view)
-        seated = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
-        found = []
-        for row, gain_s in guests.find_better([one for one in seated if one is not None], queue):
+        weighed = [review.weigh_stay(guest, hosts, queue, lone=self._slots.is_lone(hosts)) for guest, hosts in slowest]
+        better = {one.row: one for one in weighed if one is not None}
+        job_id, found = self._snapshot.jobs.job_id, []
+        for row, gain_s in guests.find_better(list(better.values()), queue):
             self._placing.verdict[row] = JobVerdict.PREEMPT
             reason = f"it goes to another host: all jobs together end {gain_s:.0f} s earlier"
-            found.append(PreemptJob(int(self._snapshot.jobs.job_id[row]), (), reason))
+            apart = tuple(sorted(job_id[list(better[row].apart)].tolist()))
+            found.append(PreemptJob(int(job_id[row]), (), reason, apart))
         return tuple(found)
 
     def _list_seated(self) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -143,15 +149,17 @@ class SharingRound:
     def _name_devices(self, preempts: Sequence[PreemptJob]) -> None:
         """GPUs of those who got places of their own; nobody joins anybody on GPUs that change hands."""
         jobs, occupancy = self._snapshot.jobs, self._gpu_occupancy
+        devices = self._snapshot.devices
+        state = jobs.state[devices.owner]
+        keeping = set(devices.held[(state != JobState.COMPLETING) & (state != JobState.RUNNING)].tolist())
         vacated: dict[int, list[int]] = {}
-        for row in np.flatnonzero(jobs.state == JobState.COMPLETING).tolist():
-            for device in self._snapshot.devices.of(row).tolist():
-                if not occupancy.jobs_on[device]:
-                    vacated.setdefault(int(occupancy.node[device]), []).append(device)
+        for device in np.unique(devices.held[state == JobState.COMPLETING]).tolist():
+            if not occupancy.jobs_on[device] and device not in keeping:
+                vacated.setdefault(int(occupancy.node[device]), []).append(device)
         for preempt in preempts:
             row = jobs.row(preempt.job_id)
             occupancy.guest_rules.depart(row)
-            for device in self._snapshot.devices.of(row).tolist():
+            for device in devices.of(row).tolist():
                 occupancy.jobs_on[device].remove(row)
                 occupancy.taken[device] = True
                 if not occupancy.jobs_on[device]:

@@ -56,6 +56,34 @@ def test_a_job_that_would_make_way_is_put_before_a_wide_one() -> None:
     assert lifted(plan, snapshot) == [NARROW]
 
 
+@pytest.mark.parametrize(
+    ("remaining_s", "skips"), [(300.0, True), (600.0, True), (700.0, False), (830.0, False), (1000.0, True)]
+)
+def test_it_would_still_make_way_when_the_wide_job_fits_or_has_ended(remaining_s: float, skips: bool) -> None:
+    """The wide job fits after 600 s. Of 830 s too little is left then, and a stream of such jobs would keep it waiting."""
+    plan = decide(beside_a_wide_job({"remaining_s": remaining_s}))
+    assert plan.skips.tolist() == ([NARROW] if skips else [])
+
+
+def test_it_does_not_skip_where_too_many_different_jobs_wait_to_look_at_each() -> None:
+    others = [
+        waiting(at, 8, nodes=2, gpus_per_node=4, cpus=2 * at, remaining_s=100.0, priority=900) for at in range(20, 28)
+    ]
+    assert decide(beside_a_wide_job({}, *others[:6])).skips.tolist() == [NARROW]
+    assert not len(decide(beside_a_wide_job({}, *others)).skips)
+
+
+def test_it_stays_behind_a_job_without_gpus_for_which_nobody_makes_way() -> None:
+    """It wants all cores of both nodes."""
+    on_cpus = waiting(7, 0, nodes=2, cpus=56, priority=950, remaining_s=100.0)
+    snapshot = beside_a_wide_job({}, on_cpus)
+    plan = decide(snapshot)
+    assert plan.skips.tolist() == [NARROW]
+    factors = {one.job_id: int(one.new["SiteFactor"]) for one in order_changes(plan, snapshot, skipping_limit_s=0.0)}
+    assert set(factors) == {NARROW}
+    assert 900 < 900 + factors[NARROW] <= 950
+
+
 def test_it_makes_way_as_soon_as_the_wide_job_fits() -> None:
     plan = SODA.decide(carried_out(beside_a_wide_job({}), decide(beside_a_wide_job({})), leaving=True))
     assert not plan.preempts
