@@ -240,7 +240,7 @@ class GuestPlaces:
         if picked is None:
             return False
         chosen = [at for at in order.tolist() if not set(screen.groups[at].devices).isdisjoint(picked[0])]
-        total_s = worth.beside_all_s(chosen)
+        total_s = worth.with_all_s(chosen)
         if total_s <= 0:
             return False
         if row in self._seated:
@@ -267,7 +267,7 @@ class GuestPlaces:
         if not decision.share or decision.chosen is None or self._gpu_occupancy.taken[alone].any():
             return False
         work_ratio = decision.chosen.alone_s / decision.alone_s[0] if decision.alone_s[0] else 1.0
-        total_s = self._weigh_move(one, work_ratio).worth.beside_all_s(groups)
+        total_s = self._weigh_move(one, work_ratio).worth.with_all_s(groups)
         if total_s <= _ROUNDING * max(one.worth_s, 1.0) or not self._start(one.row, devices, pieces, total_s):
             return False
         self._gpu_occupancy.taken[alone] = True

@@ -68,7 +68,7 @@ class PlaceWorth(NamedTuple):
         """Both together."""
         return self.gain_s - self.cost_s
 
-    def beside_all_s(self, hosts: Sequence[int]) -> float:
+    def with_all_s(self, hosts: Sequence[int]) -> float:
         """Of a place beside all of these hosts; 0 beside none."""
         at = list(hosts)
         return float(self.gain_s[at].min() - self.cost_s[at].sum()) if at else 0.0
