@@ -92,6 +92,8 @@ class SharingDecider(SnapshotDecider):
         """A job was overdue at the last decision."""
         self._stops_at_overdue = stops_at_overdue
         self._sub_batch = self._kinds.batch.copy()
+        self._starting: dict[int, int] = {}
+        """By row: sub-batches of jobs that are about to start, some of which stop before."""
         self._memory_mib = np.full(len(self._held), np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._iteration_s = np.where(workload.iterations > 0, workload.run_s / workload.iterations, np.nan)
@@ -116,6 +118,8 @@ class SharingDecider(SnapshotDecider):
 
     def started(self, job: SessionJob) -> None:
         self._waiting -= 1
+        row = job.job_id - 1
+        self._sub_batch[row] = self._starting.pop(row, self._kinds.batch[row])
         super().started(job)
         if isinstance(self._unasked, RankedDecisions) and self._held.shared:
             self._unasked = None
@@ -151,6 +155,7 @@ class SharingDecider(SnapshotDecider):
 
     def decide(self, now_s: float) -> tuple[list[SessionJob], list[JobStart]]:
         self._decided_s = now_s
+        self._starting.clear()
         due = self._observed is not None and self._observed.is_due(now_s)
         if self._starts_only and not self._waiting and not due:
             self._next_event_s = math.inf
@@ -289,7 +294,7 @@ class SharingDecider(SnapshotDecider):
             ) from error
         for job_id, place in places.items():
             self._slowdowns.planned[job_id - 1] = place
-            self._sub_batch[job_id - 1] = place.sub_batch or self._kinds.batch[job_id - 1]
+            self._starting[job_id - 1] = place.sub_batch or self._kinds.batch[job_id - 1]
         for preempt in plan.preempts:
             if preempt.parted_from:
                 self._slowdowns.part(preempt.job_id - 1, preempt.parted_from)

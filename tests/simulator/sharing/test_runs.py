@@ -229,6 +229,37 @@ def test_a_job_is_moved_by_one_plan(pairs: Path) -> None:
     assert outcome.preemptions.tolist() == [0, 1, 0]
 
 
+class AccumulatingMover:
+    """At 2 s moves job 2 beside job 1, where it accumulates gradients; notes its sub-batch at each decision."""
+
+    name = "accumulating mover"
+    jobs_per_gpu = 2
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, int]] = []
+
+    def decide(self, snapshot: ClusterSnapshot) -> Plan:
+        assert isinstance(snapshot, SharingSnapshot)
+        if 2 in snapshot.jobs.job_id:
+            self.seen.append((snapshot.now_s, int(snapshot.sharing.sub_batch[snapshot.jobs.row(2)])))
+        starting = {one: [one - 1] for one in snapshot.jobs.job_id[snapshot.jobs.state == 0].tolist()}
+        if snapshot.now_s == 2.0 and not snapshot.jobs.preemptions.any():
+            return plan_of(snapshot, {**starting, 2: [0]}, [2], {2: 16})
+        return plan_of(snapshot, starting)
+
+
+def test_a_job_that_moves_is_shown_with_the_sub_batch_that_it_then_has(pairs: Path) -> None:
+    rows = work(
+        {"model": "Big", "run_s": 1000.0}, {"model": "A", "batch_size": 32}, {"submit_s": 2.0}, {"submit_s": 5.0}
+    )
+    mover = AccumulatingMover()
+    outcome = simulate_sharing(rows, parse_cluster("1x4"), mover, SharingRules(pairs=pairs), jobs_per_gpu=2)
+    assert outcome.preemptions.tolist() == [0, 1, 0, 0]
+    assert not seen(outcome).out_of_memory.any()
+    assert {sub_batch for now_s, sub_batch in mover.seen if now_s < 2.0} == {32}
+    assert {sub_batch for now_s, sub_batch in mover.seen if now_s >= 5.0} == {16}
+
+
 class Strict:
     """Plays one plan at 0."""
 
