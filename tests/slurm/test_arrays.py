@@ -60,7 +60,9 @@ def test_a_waiting_task_becomes_a_job_of_its_own_and_a_guest(site: DaemonSite) -
     client = CliSlurmClient(InController(site.cluster))
     consents = (*TRAINS, "--soda-share=yes")
     host = site.train("alice", 2, 600, consents=False, asks=("--nodelist=n1", "--soda-iterations=1200", *consents))
-    others = [site.train("bob", gpus, 600, consents=False) for gpus in (2, 4)]
+    others = [
+        site.train("bob", gpus, 600, consents=False, asks=(f"--nodelist={on}",)) for gpus, on in ((2, "n1"), (4, "n2"))
+    ]
     site.wait_running([host, *others])
     array = site.train("alice", 2, 60, asks=("--array=1-4", "--soda-iterations=120", *consents))
     site.wait(lambda: any(job.shared_gpus for job in tasks_of(client, array).values()), "a task is a guest")

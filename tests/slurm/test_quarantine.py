@@ -79,8 +79,9 @@ def test_a_fault_parts_a_pair_and_puts_its_programs_in_quarantine(site: DaemonSi
     site.start(CONFIGURATION.format(mode="enforce") + "mps = true\n")
     believe_in_the_pair(site)
     host = supervised(site, f"--nodelist={NODE}", "--soda-iterations=6000")
+    site.wait_running([host])
     others = [site.train("bob", 4, 1200, consents=False)]
-    site.wait_running([host, *others])  # it has a node of its own: the smaller ones go beside the host
+    site.wait_running(others)  # it has a node of its own: the smaller ones go beside the host
     others += [site.train("bob", gpus, 1200, consents=False) for gpus in (2, 1)]
     site.wait_running(others)
     site.wait(lambda: any("samples/s" in line for _, line in lines(site, host)), "the host trains")
