@@ -32,18 +32,15 @@ class ServiceRule:
         present_s = np.where(runs, snapshot.now_s - jobs.start_s, 0.0)
         return self._find(jobs, snapshot.run_times, runs, cost_s, present_s)
 
-    def find_started(
-        self, snapshot: ClusterSnapshot, rows: IntColumn, after_s: FloatColumn | None = None
-    ) -> FloatColumn:
-        """Of these waiting jobs, rows ascending, what it is once they run; ``after_s``: once they have run for so long."""
-        ran_s = np.zeros(len(rows)) if after_s is None else after_s
+    def find_started(self, snapshot: ClusterSnapshot, rows: IntColumn, after_s: FloatColumn) -> FloatColumn:
+        """Of these waiting jobs, rows ascending, what it is once each has run for so long."""
         jobs, run_times = snapshot.jobs.only(rows), snapshot.run_times.only(rows)
         jobs = jobs.with_columns(
-            executed_s=jobs.executed_s + ran_s, remaining_s=np.maximum(jobs.remaining_s - ran_s, 0.0)
+            executed_s=jobs.executed_s + after_s, remaining_s=np.maximum(jobs.remaining_s - after_s, 0.0)
         )
         if len(run_times.kind):
-            run_times = replace(run_times, worked_s=run_times.worked_s + ran_s)
-        return self._find(jobs, run_times, np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows)), ran_s)
+            run_times = replace(run_times, worked_s=run_times.worked_s + after_s)
+        return self._find(jobs, run_times, np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows)), after_s)
 
     def _find(
         self, jobs: JobTable, run_times: ExpectedRunTimes, runs: BoolColumn, cost_s: FloatColumn, present_s: FloatColumn

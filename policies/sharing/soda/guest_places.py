@@ -95,6 +95,14 @@ class _Candidate(NamedTuple):
         return np.where((used > 0) & (self.worth.total_s > 0), found / self.gpus, -np.inf)
 
 
+class _Place(NamedTuple):
+    """Where a job could go, and what Algorithm 2 of SJF-BSBF says of it."""
+
+    devices: list[int]
+    pieces: list[NodeAllocation]
+    judged: SharingDecision
+
+
 class GuestPlaces:
     """Places beside running jobs in one decision.
 
@@ -243,9 +251,8 @@ class GuestPlaces:
         total_s = worth.with_all_s(chosen)
         if total_s <= 0:
             return False
-        if row in self._seated:
-            return self._move(self._seated[row], *picked, chosen)
-        return self._start(row, *picked, total_s)
+        place = _Place(*picked, self._interference_view.judge(row, picked[0]))
+        return self._move(self._seated[row], place, chosen) if row in self._seated else self._start(row, place, total_s)
 
     def _request(self, row: int) -> tuple[BoolColumn, RequestShape]:
         code = int(self._placing.demand.code[row])
@@ -259,30 +266,29 @@ class GuestPlaces:
         yield from self._screen.devices(order, nodes)
         yield from self._gpu_occupancy.free(nodes)
 
-    def _move(self, one: SeatedGuest, devices: list[int], pieces: list[NodeAllocation], groups: Sequence[int]) -> bool:
+    def _move(self, one: SeatedGuest, place: _Place, groups: Sequence[int]) -> bool:
         """Whether a guest goes there: it gains with the sub-batch that it would get, and nobody joins it where it leaves."""
         mine = self._snapshot.devices.of(one.row)
         alone = [device for device in mine.tolist() if self._gpu_occupancy.jobs_on[device] == [one.row]]
-        decision = start_all_the_same(self._interference_view.judge(one.row, devices), "")
+        decision = start_all_the_same(place.judged, "")
         if not decision.share or decision.chosen is None or self._gpu_occupancy.taken[alone].any():
             return False
         work_ratio = decision.chosen.alone_s / decision.alone_s[0] if decision.alone_s[0] else 1.0
         total_s = self._weigh_move(one, work_ratio).worth.with_all_s(groups)
-        if total_s <= _ROUNDING * max(one.worth_s, 1.0) or not self._start(one.row, devices, pieces, total_s):
+        if total_s <= _ROUNDING * max(one.worth_s, 1.0) or not self._start(one.row, place, total_s):
             return False
         self._gpu_occupancy.taken[alone] = True
         return True
 
-    def _start(self, row: int, devices: list[int], pieces: list[NodeAllocation], total_s: float) -> bool:
+    def _start(self, row: int, place: _Place, total_s: float) -> bool:
         """Algorithm 2 of SJF-BSBF has the last word: bounds and memory, all co-runners together, and the sub-batch."""
-        judged = self._interference_view.judge(row, devices)
         reason = f"starts now: all jobs together end {total_s:.0f} s earlier than if it waited"
-        decision = self.decisions[row] = start_all_the_same(judged, reason)
+        decision = self.decisions[row] = start_all_the_same(place.judged, reason)
         if not decision.share:
             return False
-        self._placing.free_capacity.hold(self._gpu_occupancy.take(devices, pieces))
-        self._placing.record(row, JobPlacement(list(pieces), at_once=True))
-        self.devices[row], self._gains_s[row] = tuple(devices), total_s
+        self._placing.free_capacity.hold(self._gpu_occupancy.take(place.devices, place.pieces))
+        self._placing.record(row, JobPlacement(list(place.pieces), at_once=True))
+        self.devices[row], self._gains_s[row] = tuple(place.devices), total_s
         batch = int(self._snapshot.sharing.batch[row])
         if decision.chosen is not None and 0 < decision.chosen.sub_batch < batch and len(decision.trials) > 1:
             self.sub_batches[row] = decision.chosen.sub_batch

@@ -69,14 +69,14 @@ class OrderedPlaces:
         key = order_by_price(service, self.prices_s - self._change_s, jobs)
         self._ranked = rank_rows(jobs, self._on_gpus, key, jobs.submit_s)
         waiting = self.waiting()
-        price_s = self.prices_s * (1.0 + jobs.gpus * len(waiting) / self.total_gpus)
+        price_s = self._price_to_all_s(len(waiting))
         reclaimable, holding, freed = find_preemptible(self._snapshot, 0.0), jobs, service
         if slots is not None:
             price_s, holding = slots.price_with_guests(price_s), slots.holding
             hosted = _gpus_of(holding)
             reclaimable = slots.limit_to_hosts(reclaimable, hosts_too=hosts_too) & (hosted > 0)
             freed = service * hosted / np.maximum(jobs.gpus, 1)
-        reclaimable &= sum_shorter(freed, service[waiting]) / self.total_gpus > price_s
+        reclaimable &= self._gain_s(freed, waiting) > price_s
         self._reclaimable = reclaimable
         shared = () if slots is None else (*slots.guests, *(row for mine in slots.guests.values() for row in mine))
         if not self._snapshot.spread.decides:
@@ -94,6 +94,16 @@ class OrderedPlaces:
             shared=shared,
         )
         return tell_prices(preempts, self._snapshot, self._learned_s)
+
+    def _price_to_all_s(self, waiting: int) -> FloatColumn:
+        """By row, by how much all jobs together end later if it is preempted while so many wait."""
+        jobs = self._snapshot.jobs
+        found: FloatColumn = self.prices_s * (1.0 + jobs.gpus * waiting / self.total_gpus)
+        return found
+
+    def _gain_s(self, service: FloatColumn, waiting: IntColumn) -> FloatColumn:
+        """By how much those that wait end earlier, of whom each goes before some jobs, if these are preempted."""
+        return sum_shorter(service, self.service[waiting]) / self.total_gpus
 
     def _defragment(
         self, price_s: FloatColumn, reclaimable: BoolColumn, shared: Sequence[int]
@@ -153,8 +163,7 @@ class OrderedPlaces:
         if len(jobs.band):  # whoever it makes way for is no worse, and nobody better is passed
             may &= jobs.band[rows] == jobs.band[waiting[0]]
         rows, before = rows[may], before[may]
-        now_s = np.zeros(len(rows))
-        may = self._make_way(rows, waiting, before, now_s)
+        may = self._make_way(rows, waiting, before, np.zeros(len(rows)))
         rows, before = rows[may], before[may]
         if not len(rows):
             return rows
@@ -165,11 +174,10 @@ class OrderedPlaces:
 
     def _make_way(self, rows: IntColumn, waiting: IntColumn, before: IntColumn, after_s: FloatColumn) -> BoolColumn:
         """Whether it would pay to preempt each of these, once it has run for so long, for those that wait before it."""
-        jobs, known = self._snapshot.jobs, np.isfinite(after_s)
+        known = np.isfinite(after_s)
         largest = np.maximum.accumulate(self.service[waiting])[before - 1]
         service = self._rule.find_started(self._snapshot, rows, np.where(known, after_s, 0.0))
-        price_s = self.prices_s[rows] * (1.0 + jobs.gpus[rows] * len(waiting) / self.total_gpus)
-        pays = sum_shorter(service, self.service[waiting]) / self.total_gpus > price_s
+        pays = self._gain_s(service, waiting) > self._price_to_all_s(len(waiting))[rows]
         found: BoolColumn = known & pays & (service > largest)
         return found
 
