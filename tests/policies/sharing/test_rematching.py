@@ -32,18 +32,22 @@ PAIRS = Table(
 SODA = Soda(change_s=10.0)
 
 
-def plan_of(
-    *others: dict[str, Any], policy: Soda = SODA, table: Table = PAIRS, bad: dict[str, Any] | None = None, **guest: Any
-) -> SharingPlan:
+def two_hosts(
+    *others: dict[str, Any], table: Table = PAIRS, bad: dict[str, Any] | None = None, **guest: Any
+) -> SharingSnapshot:
     """A guest beside the bad one of two hosts, each on the only GPU of its node; a job that shares with nobody waits."""
     jobs = [
-        on(1, 9000.0, 0, model=BAD, **{"preemptible": False, **(bad or {})}),
+        on(1, 9000.0, 0, **{"model": BAD, "preemptible": False, **(bad or {})}),
         on(2, 9000.0, 1, model=GOOD, preemptible=False),
-        on(3, 9000.0, 0, model=GUEST, **{"preemptible": True, **guest}),
+        on(3, 9000.0, 0, model=GUEST, **guest),
         job(4, 20_000.0, shares=False),
         *others,
     ]
-    return decide(shared_scene(jobs, NodeTable.uniform(2, 1), table), policy)
+    return shared_scene(jobs, NodeTable.uniform(2, 1), table)
+
+
+def plan_of(*others: dict[str, Any], policy: Soda = SODA, **more: Any) -> SharingPlan:
+    return decide(two_hosts(*others, **more), policy)
 
 
 def test_a_guest_goes_to_a_host_beside_which_all_gain_more() -> None:
@@ -99,13 +103,7 @@ def seeing(snapshot: SharingSnapshot, guest: int, slowdown: float) -> SharingSna
 
 def test_by_slurms_mechanism_it_does_not_go() -> None:
     """There a guest joins others once it waits, and they may have another one by then."""
-    jobs = [
-        on(1, 9000.0, 0, model=BAD, preemptible=False),
-        on(2, 9000.0, 1, model=GOOD, preemptible=False),
-        on(3, 9000.0, 0, model=GUEST),
-        job(4, 20_000.0, shares=False),
-    ]
-    plan = decide(by_slurm(shared_scene(jobs, NodeTable.uniform(2, 1), PAIRS)))
+    plan = decide(by_slurm(two_hosts()))
     assert 3 not in plan.places
     assert all(one.reason.find("another host") < 0 for one in plan.preempts)
 
@@ -121,13 +119,7 @@ def test_another_gpu_of_its_own_host_is_no_other_host() -> None:
 
 
 def test_it_never_goes_back_to_a_host_that_slows_it_more_than_anybody_could_know() -> None:
-    jobs = [
-        on(1, 9000.0, 0, model=GOOD, preemptible=False),
-        on(2, 9000.0, 1, model=GOOD, preemptible=False),
-        on(3, 9000.0, 0, model=GUEST),
-        job(4, 20_000.0, shares=False),
-    ]
-    plan = decide(seeing(shared_scene(jobs, NodeTable.uniform(2, 1), PAIRS), 3, 1.7))
+    plan = decide(seeing(two_hosts(bad={"model": GOOD}), 3, 1.7))
     assert plan.devices == {3: (1,)}
     assert [one.parted_from for one in plan.preempts] == [(1,)]
 
@@ -195,13 +187,7 @@ class OneIsUnknown(Table):
 
 @pytest.mark.parametrize(("price_s", "goes"), [(0.0, True), (10.0, False)])
 def test_it_tries_another_host_where_it_costs_nothing_to_go(price_s: float, goes: bool) -> None:
-    jobs = [
-        on(1, 9000.0, 0, model=BAD, preemptible=False),
-        on(2, 9000.0, 1, model=GOOD, preemptible=False),
-        on(3, 9000.0, 0, model=GUEST),
-        job(4, 20_000.0, shares=False),
-    ]
-    snapshot = shared_scene(jobs, NodeTable.uniform(2, 1), OneIsUnknown())
+    snapshot = two_hosts(table=OneIsUnknown())
     triable = replace(snapshot, sharing=replace(snapshot.sharing, triable=np.ones(4, dtype=np.bool_)))
     assert (3 in decide(triable, Soda(change_s=price_s)).devices) == goes
 
@@ -219,16 +205,9 @@ def test_it_stays_where_gpus_of_its_own_are_kept_for_an_overdue_job() -> None:
 
 def test_one_of_which_nobody_knows_how_much_is_left_stays() -> None:
     """A distribution of run times is no number of seconds."""
-    for who in (1, 3):
-        left = {who: {"remaining_s": np.nan}}
-        jobs = [
-            on(1, 9000.0, 0, model=BAD, preemptible=False) | left.get(1, {}),
-            on(2, 9000.0, 1, model=GOOD, preemptible=False),
-            on(3, 9000.0, 0, model=GUEST) | left.get(3, {}),
-            job(4, 20_000.0, shares=False),
-        ]
-        snapshot = shared_scene(jobs, NodeTable.uniform(2, 1), PAIRS)
+    unknown = {"remaining_s": np.nan}
+    for snapshot in (two_hosts(bad=unknown), two_hosts(**unknown)):
         likely = np.full((1, BINS), 1.0 / BINS)
         kind = np.where(np.isnan(snapshot.jobs.remaining_s), 0, -1)
-        snapshot = replace(snapshot, run_times=ExpectedRunTimes(likely, kind, np.zeros(4)))
-        assert 3 not in decide(snapshot, Soda(change_s=0.0)).devices
+        learned = replace(snapshot, run_times=ExpectedRunTimes(likely, kind, np.zeros(4)))
+        assert 3 not in decide(learned, Soda(change_s=0.0)).devices

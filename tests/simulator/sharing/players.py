@@ -1,9 +1,10 @@
-"""Policies that share GPUs in ways that tests choose."""
+"""Jobs, and policies that share GPUs in ways that tests choose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,20 @@ from slurm_soda.policies.plan import JobNotes, Plan
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot, JobState
+from slurm_soda.simulator.outcome import SimulationOutcome
+from slurm_soda.simulator.sharing.sharing_record import SharingRecord
+from slurm_soda.simulator.workload import Workload
+
+
+def work(*rows: Mapping[str, Any]) -> Workload:
+    """Jobs of 100 s of model B that are there at 0, unless they say something else."""
+    base = {"submit_s": 0.0, "run_s": 100.0, "model": "B"}
+    return Workload.build("made", [{**base, **row} for row in rows])
+
+
+def seen(outcome: SimulationOutcome) -> SharingRecord:
+    assert outcome.sharing is not None
+    return outcome.sharing
 
 
 def plan_of(

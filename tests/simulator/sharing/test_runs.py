@@ -7,39 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from slurm_soda.policies.engine.placement import NodeAllocation
 from slurm_soda.policies.plan import Plan
 from slurm_soda.policies.policy import Policy
-from slurm_soda.policies.registry.catalog import make_policy
-from slurm_soda.policies.sharing.job_kinds import Source, TimeSlicingPrior
+from slurm_soda.policies.sharing.job_kinds import Source
 from slurm_soda.policies.sharing.plan import SharingPlan
 from slurm_soda.policies.sharing.snapshot import SharingSnapshot
 from slurm_soda.policies.snapshot import ClusterSnapshot
-from slurm_soda.simulator.cluster import NodeFailure, SimulatedCluster, parse_cluster
+from slurm_soda.simulator.cluster import NodeFailure, parse_cluster
 from slurm_soda.simulator.engine.costs import Costs
 from slurm_soda.simulator.errors import SimulatorError
-from slurm_soda.simulator.node.node_rules import NodeRules
 from slurm_soda.simulator.outcome import SimulationOutcome
 from slurm_soda.simulator.report.charts.curves import UsageCurve
 from slurm_soda.simulator.report.charts.sharing_gantt import make_gantt
 from slurm_soda.simulator.report.per_job import per_job_csv
 from slurm_soda.simulator.report.sharing_summary import gpu_usage_curve
 from slurm_soda.simulator.report.summary import summarise
-from slurm_soda.simulator.runs.scenario import Scenario
-from slurm_soda.simulator.sharing.sharing_record import SharingRecord
 from slurm_soda.simulator.sharing.sharing_rules import SharingRules
 from slurm_soda.simulator.sharing.simulate_sharing import simulate_sharing
 from slurm_soda.simulator.workload import Workload
-from tests.simulator.sharing.players import Scripted, plan_of
-
-
-def work(*rows: Mapping[str, Any]) -> Workload:
-    """Jobs of 100 s of model B that are there at 0, unless they say something else."""
-    base = {"submit_s": 0.0, "run_s": 100.0, "model": "B"}
-    return Workload.build("made", [{**base, **row} for row in rows])
+from tests.simulator.sharing.players import Scripted, plan_of, seen, work
 
 
 def play(
@@ -53,11 +42,6 @@ def play(
         workload, parse_cluster(cluster), player, SharingRules(pairs=pairs, **rules), jobs_per_gpu=player.jobs_per_gpu,
         costs=costs,
     )  # fmt: skip
-
-
-def seen(outcome: SimulationOutcome) -> SharingRecord:
-    assert outcome.sharing is not None
-    return outcome.sharing
 
 
 def test_two_jobs_slow_each_other_until_one_ends(pairs: Path) -> None:
@@ -317,60 +301,6 @@ def test_utilisation_counts_a_shared_gpu_once(pairs: Path) -> None:
     assert lines[2].endswith(",0,100,1.25,1,0,0")
 
 
-class TestScenario:
-    """Who runs where."""
-
-    def scenario(self, pairs: Path | None, **more: Any) -> Scenario:
-        rules = None if pairs is None else SharingRules(pairs=pairs)
-        return Scenario(work({"model": "A", "batch_size": 16}, {}), self.cluster(), sharing=rules, **more)
-
-    def cluster(self) -> SimulatedCluster:
-        return parse_cluster("1x1")
-
-    def test_only_who_shares_runs_over_single_gpus(self, pairs: Path) -> None:
-        scenario = self.scenario(pairs)
-        assert scenario.run(make_policy("sjf", {})).sharing is None
-        assert scenario.run(Scripted({1: [0], 2: [0]})).end_s.tolist() == pytest.approx([100.0, 120.0])
-        forced = replace(scenario, engine="sharing").run(make_policy("sjf", {}))
-        assert seen(forced).shared_s.tolist() == [0.0, 0.0]
-
-    def test_predictions_of_run_times_and_of_slowdowns_go_with_it(self, pairs: Path) -> None:
-        told: list[tuple[float, float]] = []
-
-        def look(snapshot: SharingSnapshot) -> None:
-            told.extend(zip(snapshot.jobs.remaining_s.tolist(), snapshot.sharing.iterations.tolist(), strict=True))
-
-        rows = work({"iterations": 500.0, "submit_s": 1.0, "run_s": 50.0}, {"iterations": 200.0, "submit_s": 60.0})
-        scenario = replace(self.scenario(pairs, predicted=True), workload=rows)
-        scenario = replace(
-            scenario, sharing=SharingRules(pairs=pairs, knowledge="predicted", predictor=TimeSlicingPrior())
-        )
-        outcome = scenario.run(Scripted({1: [0], 2: [0]}, look=look))
-        assert np.isfinite(outcome.end_s).all()
-        assert told[-1][0] != 100.0  # the second job is thought to take as long as the first one did
-        assert told[-1][1] == pytest.approx(told[-1][0] / 100.0 * 200.0)
-
-    @pytest.mark.parametrize(
-        ("more", "problem"),
-        [
-            ({"engine": "nodes"}, "engine nodes cannot share GPUs"),
-            ({"placement": "spread"}, "it says on which GPUs jobs are"),
-            ({"nodes": NodeRules()}, "cores and sharing cannot be simulated together"),
-        ],
-    )
-    def test_what_does_not_go_with_sharing_is_said(self, pairs: Path, more: Mapping[str, Any], problem: str) -> None:
-        with pytest.raises(SimulatorError, match=f"policy scripted: {problem}"):
-            self.scenario(pairs, **more).run(Scripted({}))
-
-    def test_without_a_truth_nobody_shares(self) -> None:
-        with pytest.raises(
-            SimulatorError, match="policy scripted: nobody says what jobs do to each other: give --pairs"
-        ):
-            self.scenario(None).run(Scripted({}))
-        with pytest.raises(SimulatorError, match="nobody says"):
-            self.scenario(None, engine="sharing").run(make_policy("sjf", {}))
-
-
 def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> None:
     rows = work({"model": "A", "batch_size": 16}, {}, {"gpus": 2, "submit_s": 300.0, "run_s": 10.0})
     lanes = make_gantt(play(rows, {1: [0], 2: [0], 3: [0, 1]}, pairs))
@@ -384,19 +314,3 @@ def test_a_chart_has_as_many_lanes_a_gpu_as_it_had_jobs_at_once(pairs: Path) -> 
     apart = make_gantt(play(work({}), {1: [0]}, pairs))
     assert apart is not None
     assert apart.names == ("n1:0", "n1:1")
-
-
-@pytest.mark.parametrize(
-    ("start_s", "change_s"),
-    [(0.0, 30.0), (27.0, 30.0), (100.0, 103.0)],
-    ids=[
-        "no start cost",
-        "a start costs what a restart costs",
-        "a start costs more: the job that takes the GPUs pays it",
-    ],
-)
-def test_what_a_change_of_jobs_costs_is_told_to_policies_that_ask(pairs: Path, start_s: float, change_s: float) -> None:
-    costs = Costs(checkpoint_s=3.0, restart_s=20.0, start_s=start_s)
-    scenario = Scenario(work({"restart_s": 7.0}), parse_cluster("1x1"), costs, sharing=SharingRules(pairs=pairs))
-    assert getattr(scenario.policy("srsf-share", {}), "change_s") == change_s  # noqa: B009 - policies are of many types
-    assert getattr(scenario.policy("srsf-share", {"change_s": 1.0}), "change_s") == 1.0  # noqa: B009
