@@ -1,8 +1,9 @@
 """Which knowledge ``soda`` lacks, and what that costs: ``python -m benchmarks.regret --help``.
 
 The cells of the evaluation in which some or all jobs can checkpoint, by Slurm's mechanism. Run times are predicted from the
-run's own jobs as they end, or known; slowdowns of pairs are predicted from other pairs and learned as they are seen, or
-known. Regret is the average JCT over that where both are known.
+run's own jobs as they end, told by the jobs once they have run for a while, or known; slowdowns of pairs are predicted from
+other pairs and learned as they are seen, or known. Regret is the average JCT over that where both are known. With --past
+the site has run before: users and scripts are the same, and their ended jobs have taught.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import click
+import numpy as np
 
 from benchmarks import one_gpu
 from benchmarks.evaluate.cells import PREDICTED, TRUTH, Cell, balanced_cells
@@ -24,26 +26,53 @@ from slurm_soda.simulator.generators.registry import find_generator
 from slurm_soda.simulator.runs.batch import end_with_parent
 from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.scenario import Scenario
+from slurm_soda.simulator.whatif.candidate_runs import TOLD_AFTER_S
 
-KNOWN = ("nothing", "pairs", "run times", "both")
+KNOWN = ("nothing", "progress", "pairs", "run times", "both")
+"""``progress``: as nothing, but jobs tell what is left of them once they have run for :data:`.TOLD_AFTER_S`."""
 PAIRS = "gavel/throughputs.json"
 
 
-def make_scenario(cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str) -> Scenario:
-    """The evaluation's workload of this cell; ``known``: one of :data:`KNOWN`."""
+def make_scenario(
+    cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str, past: int = 0
+) -> Scenario:
+    """The evaluation's workload of this cell.
+
+    Args:
+        cell: the combination.
+        seed: of the workload.
+        policy: for which it is.
+        jobs: how many.
+        pairs: Gavel's table; None: any two jobs take 1.5 times as long.
+        known: one of :data:`KNOWN`.
+        past: so many times as many jobs have been there before, and have taught where run times are learned.
+    """
     told = TRUTH if known in {"pairs", "both"} else PREDICTED
-    found = RunSpec(replace(cell, knowledge=told), seed, policy, jobs, pairs, 1.5).scenario()
-    learns = known in {"nothing", "pairs"}
-    return replace(found, workload=with_estimates(found.workload, PREDICTED if learns else "exact"), predicted=learns)
+    found = RunSpec(replace(cell, knowledge=told), seed, policy, (1 + past) * jobs, pairs, 1.5).scenario()
+    learns = known in {"nothing", "progress", "pairs"}
+    workload, before = with_estimates(found.workload, PREDICTED if learns else "exact"), past * jobs
+    latest = workload.select(np.arange(before, len(workload)))
+    return replace(
+        found,
+        workload=latest.with_columns(submit_s=latest.submit_s - latest.submit_s[0]),
+        past=workload.select(np.arange(before)) if before and learns else None,
+        predicted=learns,
+        tells_after_s=TOLD_AFTER_S if known == "progress" else math.inf,
+    )
 
 
-def average_jct_s(cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str) -> float:
-    """Of one run.
+def average_jct_s(
+    cell: Cell, seed: int, policy: str, jobs: int, pairs: Path | None, *, known: str, past: int = 0
+) -> float:
+    """Of one run; the arguments are those of :func:`make_scenario`.
 
     Raises:
         click.ClickException: it failed.
     """
-    return one_gpu.average_jct_s(make_scenario(cell, seed, policy, jobs, pairs, known=known), policy)
+    try:
+        return one_gpu.average_jct_s(make_scenario(cell, seed, policy, jobs, pairs, known=known, past=past), policy)
+    except click.ClickException as error:
+        raise click.ClickException(f"{cell.name}, {known} known: {error.message}") from error
 
 
 def regrets(jct_s: Mapping[tuple[Cell, int, str], float]) -> dict[str, list[list[float]]]:
@@ -62,9 +91,11 @@ def regrets(jct_s: Mapping[tuple[Cell, int, str], float]) -> dict[str, list[list
               help=f"Folder with {PAIRS}; without it any two jobs take 1.5 times as long.")  # fmt: skip
 @click.option("--seeds", default=2, show_default=True, type=click.IntRange(1), help="From 1 to this one.")
 @click.option("--part", default=0.5, show_default=True, type=click.FloatRange(0.01, 1.0), help="Of each family's jobs.")
+@click.option("--past", default=0, show_default=True, type=click.IntRange(0),
+              help="Jobs of the same users that ended before, in times of those that are run.")  # fmt: skip
 @click.option("--policy", default="soda", show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
-def main(data: Path, seeds: int, part: float, policy: str, workers: int | None) -> None:
+def main(data: Path, seeds: int, part: float, *, past: int, policy: str, workers: int | None) -> None:
     """Regret by what is known."""
     pairs = data / PAIRS if (data / PAIRS).exists() else None
     cells = [cell for cell in balanced_cells() if cell.can_checkpoint]
@@ -72,11 +103,12 @@ def main(data: Path, seeds: int, part: float, policy: str, workers: int | None) 
     asked = [(cell, seed, known) for seed in range(1, seeds + 1) for cell in cells for known in KNOWN]
     with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         waiting = [
-            pool.submit(average_jct_s, cell, seed, policy, jobs[cell.family], pairs, known=known)
+            pool.submit(average_jct_s, cell, seed, policy, jobs[cell.family], pairs, known=known, past=past)
             for cell, seed, known in asked
         ]
         jct_s = {one: run.result() for one, run in zip(asked, waiting, strict=True)}
-    print("| workloads | runs | nothing known | pairs known | run times known |\n|---|--:|--:|--:|--:|")
+    print(f"| workloads | runs | {' | '.join(f'{known} known' for known in KNOWN[:-1])} |")
+    print(f"|---|--:|{'--:|' * len(KNOWN[:-1])}")
     for group, columns in regrets(jct_s).items():
         means = (math.exp(sum(map(math.log, column)) / len(column)) for column in columns)
         print(f"| {group} | {len(columns[0])} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
