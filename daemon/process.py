@@ -34,12 +34,14 @@ from slurm_soda.daemon.cycle.slurm_access import (
     make_accounting_query,
     make_limits_query,
     make_partition_client,
+    make_past_jobs_query,
     make_slurm_client,
     reading_problems,
 )
 from slurm_soda.daemon.cycle.standby import POLL_S, LeadershipClaim
 from slurm_soda.daemon.cycle.store_cluster import check_cluster, read_cluster_name
 from slurm_soda.daemon.cycle.wake import WakeEvent
+from slurm_soda.daemon.learning.accounting_past import AccountingPast
 from slurm_soda.daemon.logs import log, set_up_logging
 from slurm_soda.daemon.metrics.site_metrics import begin_metrics
 from slurm_soda.daemon.page.endpoint import bind_page
@@ -139,7 +141,20 @@ class SodadProcess:
         reason_to_observe = str if store.is_shared else active.reason_to_observe
         client = make_slurm_client(settings.slurm, runner, settings.sharing.gres)
         name = partial(read_cluster_name, runner, settings.slurm.read_timeout_s)
-        context = DaemonContext(store, client, lease, clock, accounting_lookup, limits_lookup, reason_to_observe, name)
+        past = AccountingPast(
+            make_past_jobs_query(settings.slurm, settings.sharing.gres), settings.slurm.accounting_past_days
+        )
+        context = DaemonContext(
+            store,
+            client,
+            lease,
+            clock,
+            accounting_lookup,
+            limits_lookup,
+            reason_to_observe,
+            name,
+            accounting_past=past,
+        )
         cycles = CycleRunner(settings, context)
         try:
             if self.once:

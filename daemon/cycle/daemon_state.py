@@ -15,6 +15,7 @@ from slurm_soda.daemon.cpu_fit.reader import CpuRequestReader
 from slurm_soda.daemon.cpu_fit.recorder import CpuFitRecorder
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingLookup
 from slurm_soda.daemon.cycle.lease import Lease
+from slurm_soda.daemon.learning.accounting_past import AccountingPast
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.pools.pools_reader import PoolsReader
 from slurm_soda.daemon.preemption.active_preemptions import ActivePreemptions
@@ -66,10 +67,13 @@ class DaemonContext:
     """What agents report of their nodes."""
     reporting_nodes: ReportingNodes = field(default_factory=ReportingNodes)
     """Whose agents are remembered."""
+    accounting_past: AccountingPast = field(default_factory=AccountingPast)
+    """Jobs of the time before the store."""
 
     def close(self) -> None:
         """End the daemon epoch in good order."""
         self.accounting_lookup.close()
+        self.accounting_past.close()
         self.limits_lookup.close()
         try:
             with self.store.explained(), self.store.write() as session:

@@ -26,7 +26,7 @@ class SnapshotReader:
     def __init__(self, context: DaemonContext) -> None:
         self._store, self._accounting_lookup = context.store, context.accounting_lookup
         self._slurm_reader, self._client = SlurmReader(context.client), context.client
-        self.run_time_predictor = RunTimePredictor(context.store)
+        self.run_time_predictor = RunTimePredictor(context.store, context.accounting_past)
         self.preemption_costs = PreemptionCostReader(context.store)
         self.start_forecaster = StartForecaster(context.store, context.clock)
         self.sharing, self._guests = SharingSnapshotReader(context.store, context.guests), context.guests

@@ -9,7 +9,7 @@ from itertools import islice
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from slurm_soda.daemon.learning.job_kinds import traits_of_job, traits_of_record
+from slurm_soda.daemon.learning.job_kinds import traits_of_job, traits_of_past_job, traits_of_record
 from slurm_soda.daemon.learning.observations import record_observations
 from slurm_soda.daemon.learning.pair_observations import record_pair_observations
 from slurm_soda.daemon.learning.spread_observations import record_spread_observations
@@ -21,6 +21,7 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.slurm_ext.read.past_jobs import PastJob
 
 STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
 """Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
@@ -42,8 +43,13 @@ class EndedJobs:
     What has taught is known by count, not by age: a clock that is set and set back makes nobody teach twice.
     """
 
-    def __init__(self, store: Store, forecast: BatchRunTimePredictor) -> None:
-        self._store, self._forecast = store, forecast
+    def __init__(self, store: Store, forecast: BatchRunTimePredictor, older: Sequence[PastJob] = ()) -> None:
+        """``older``: jobs that ended before all that the store knows, in the order in which they ended."""
+        self._store, self._forecast, self._older = store, forecast, older
+        self.lacking = 0
+        """So many more jobs of the past would teach, once those of the store have; and"""
+        self.oldest_s = math.inf
+        """when the first of these had ended."""
         self._recalled = False
         self._taught: dict[int, None] = {}
         """Keys of jobs that have taught, or were seen to teach nothing; of those that Slurm does not list the last ones."""
@@ -132,8 +138,13 @@ class EndedJobs:
             )
             newest = stored.ended_keys(session, 0.0, now_s, MAX_PAST_JOBS)
             taught = [*reversed(newest), *stored.ended_among(session, list(listed), now_s)]
+            self.oldest_s = stored.oldest_end_s(session, now_s)
+        self.lacking = MAX_PAST_JOBS - len(past_jobs)
         self._taught = dict.fromkeys(key for key in taught if key not in unsettled)
         self._recalled = True
+        for job in self._older:
+            if job.end_s < self.oldest_s:
+                self._forecast.ended(traits_of_past_job(job), job.run_s)
         for past in past_jobs:
             if past.run_s > 0 and past.key not in unsettled:
                 self._forecast.ended(traits_of_job(past), past.run_s)

@@ -12,6 +12,7 @@ from slurm_soda.policies.snapshot import UNLIMITED_S
 from slurm_soda.slurm_ext.client import SlurmJob
 from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read import hostlist
+from slurm_soda.slurm_ext.read.past_jobs import PastJob
 
 
 def gpu_type_of(record: SlurmJob, gpu_types: Mapping[str, str]) -> str:
@@ -52,3 +53,8 @@ def traits_of_job(job: Job | PastRunTime) -> SubmissionTraits:
     """
     model, limit_s = str(job.hints.get("model", "")), UNLIMITED_S if job.time_limit_s is None else job.time_limit_s
     return SubmissionTraits(job.user, job.gpus, job.partition, job.name, model, limit_s)
+
+
+def traits_of_past_job(job: PastJob) -> SubmissionTraits:
+    """What a job tells of others like it that accounting alone knows: it has neither name nor model."""
+    return SubmissionTraits(job.owner, job.gpus, job.partition, limit_s=job.limit_s)

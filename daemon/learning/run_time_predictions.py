@@ -15,7 +15,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from slurm_soda.daemon.clock import Instant
-from slurm_soda.daemon.learning.ended_jobs import EndedJobs
+from slurm_soda.daemon.learning.accounting_past import AccountingPast
+from slurm_soda.daemon.learning.ended_jobs import MAX_PAST_JOBS_PER_OWNER, EndedJobs
 from slurm_soda.daemon.learning.job_kinds import kind_of_listed_job, traits_of_record
 from slurm_soda.daemon.learning.kept_words import KeptWords
 from slurm_soda.daemon.learning.spread_observations import most_gpus_by_type
@@ -41,6 +42,7 @@ from slurm_soda.policies.sharing.job_kinds import Estimate
 from slurm_soda.policies.sharing.pair_knowledge.kind_profiles import KindProfiles
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.client import SlurmJob, SlurmNode
+from slurm_soda.slurm_ext.read.past_jobs import PastJob
 
 LEARN_EVERY_S = 30.0
 """So often is written down what ended jobs showed, and what is expected of new ones."""
@@ -58,6 +60,8 @@ class RunTimePredictor:
     """What is expected of jobs; one for each run of the daemon."""
 
     store: Store
+    past: AccountingPast = field(default_factory=AccountingPast)
+    """What accounting knows of the time before the store."""
     forecast: BatchRunTimePredictor = field(default_factory=BatchRunTimePredictor)
     _standing: StandingPredictions = field(default_factory=StandingPredictions)
     _profiles: KindProfiles | None = None
@@ -92,7 +96,10 @@ class RunTimePredictor:
         Jobs that are ``leaving`` are being preempted: if they have ended, they are about to be requeued.
         """
         try:
+            if older := self.past.take():
+                self._begin_anew(older)
             self._ended_jobs.teach(job_cache, snapshot.now_s, leaving)
+            self.past.begin(self._ended_jobs.oldest_s, self._ended_jobs.lacking, MAX_PAST_JOBS_PER_OWNER)
             return self._with_run_times(snapshot, jobs, job_cache)
         except Exception as error:  # noqa: BLE001 - see above
             self._say("run-times-not-predicted", error)
@@ -135,6 +142,12 @@ class RunTimePredictor:
             return None
         number = self._number(job.record)
         return self._left(job, self.forecast.known(number), now_s)
+
+    def _begin_anew(self, older: Sequence[PastJob]) -> None:
+        """Learn all again with jobs of the time before the store: the latest ones, which count most, come last."""
+        self.forecast = BatchRunTimePredictor()
+        self._ended_jobs = EndedJobs(self.store, self.forecast, older)
+        self._numbers.clear()
 
     def _with_run_times(
         self, snapshot: ClusterSnapshot, jobs: Mapping[int, SlurmJob], job_cache: JobCache

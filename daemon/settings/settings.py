@@ -47,6 +47,8 @@ class SlurmSettings(Section):
     """Complete ended jobs from sacct."""
     accounting_timeout_s: float = Field(default=20.0, gt=0, le=MOST_TIME_LIMIT_S)
     accounting_interval_s: float = Field(default=5.0, gt=0, le=HOUR_S)
+    accounting_past_days: int = Field(default=64, ge=0, le=3650)
+    """Run times are learned from so many days of accounting before the store; 0: from none."""
 
 
 class Settings(Section):

@@ -165,6 +165,12 @@ def past_run_times(
     return [PastRunTime(*row) for row in rows]
 
 
+def oldest_end_s(session: Session, now_s: float) -> float:
+    """When the first job of the store had ended; the present where none has."""
+    found = session.scalar(select(func.min(Job.end_s)).where(Job.end_s <= now_s))
+    return now_s if found is None else float(found)
+
+
 def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[int]:
     """Keys of the jobs that ended in this time, newest first; so many at most."""
     query = select(Job.id).where(Job.end_s >= from_s, Job.end_s <= until_s)

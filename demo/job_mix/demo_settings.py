@@ -67,6 +67,9 @@ def daemon_configuration(settings: DemoSettings, mix: JobMix) -> str:
             "# Its jobs ask for the cores that they need, and what is compared is their order.",
             "[cpu_fit]",
             'rewrite = "off"',
+            "# Nothing is known of these jobs when they come.",
+            "[slurm]",
+            "accounting_past_days = 0",
             "",
         ]
     )

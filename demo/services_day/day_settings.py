@@ -124,6 +124,8 @@ interval_s = 1.0
 min_change_interval_s = 0.2
 [cpu_fit]
 rewrite = "off"
+[slurm]
+accounting_past_days = 0
 [services]
 enabled = {"true" if places else "false"}
 cool_down_s = {max(5.0, hour_s / 2):.0f}

@@ -42,6 +42,8 @@ interval_s = 1.0
 min_change_interval_s = 0.2
 [cpu_fit]
 rewrite = "off"
+[slurm]
+accounting_past_days = 0
 """
 _SHARING = """
 [sharing]

@@ -46,6 +46,7 @@ LONG_FIRST = (
     "hints",
     "mps",
     "moves",
+    "accounting_past",
     "package_upgrade",
 )
 """Files in the order in which the workers take them, so that no long one is left for the end; a new one comes first.
