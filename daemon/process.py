@@ -34,7 +34,7 @@ from slurm_soda.daemon.cycle.slurm_access import (
     make_accounting_query,
     make_limits_query,
     make_partition_client,
-    make_past_jobs_query,
+    make_past_runs_query,
     make_slurm_client,
     reading_problems,
 )
@@ -142,7 +142,8 @@ class SodadProcess:
         client = make_slurm_client(settings.slurm, runner, settings.sharing.gres)
         name = partial(read_cluster_name, runner, settings.slurm.read_timeout_s)
         past = AccountingPast(
-            make_past_jobs_query(settings.slurm, settings.sharing.gres), settings.slurm.accounting_past_days
+            None if self.once else make_past_runs_query(settings.slurm, settings.sharing.gres),
+            settings.slurm.accounting_past_days,
         )
         context = DaemonContext(
             store,

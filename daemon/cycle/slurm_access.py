@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_soda.daemon.cpu_fit.limits_lookup import LimitsQuery
 from slurm_soda.daemon.cycle.accounting_lookup import AccountingQuery
-from slurm_soda.daemon.learning.accounting_past import PastJobsQuery
+from slurm_soda.daemon.learning.accounting_past import PastRunsQuery
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.settings.settings import SlurmSettings
 from slurm_soda.slurm_ext.bindings.pyslurm_client import PyslurmClient
@@ -18,7 +18,7 @@ from slurm_soda.slurm_ext.client import SlurmClient
 from slurm_soda.slurm_ext.command_runner import CommandRunner, CompletedCommand, LocalCommandRunner
 from slurm_soda.slurm_ext.pools.scontrol_partitions import ScontrolPartitions
 from slurm_soda.slurm_ext.read.accounting_limits import AccountingLimitsReader
-from slurm_soda.slurm_ext.read.past_jobs import PastJobsReader
+from slurm_soda.slurm_ext.read.past_jobs import PastRunsReader
 from slurm_soda.slurm_ext.read.sacct import SacctReader
 from slurm_soda.slurm_ext.read.squeue_jobs import SqueueReader
 
@@ -95,11 +95,11 @@ def make_accounting_query(settings: SlurmSettings, shared_gres: str) -> Accounti
     return SacctReader(LocalCommandRunner(), settings.accounting_timeout_s, shared_gres=shared_gres).jobs
 
 
-def make_past_jobs_query(settings: SlurmSettings, shared_gres: str) -> PastJobsQuery | None:
-    """The same about jobs of the past, beside the cycle."""
+def make_past_runs_query(settings: SlurmSettings, shared_gres: str) -> PastRunsQuery | None:
+    """The same about runs of the past, beside the cycle."""
     if not settings.accounting:
         return None
-    return PastJobsReader(LocalCommandRunner(), settings.accounting_timeout_s, shared_gres).read
+    return PastRunsReader(LocalCommandRunner(), settings.accounting_timeout_s, shared_gres).read
 
 
 def make_limits_query(settings: SlurmSettings) -> LimitsQuery:

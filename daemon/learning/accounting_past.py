@@ -8,82 +8,90 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
-from threading import Event
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event, Thread
 
 from slurm_soda.daemon.logs import log
-from slurm_soda.slurm_ext.errors import SodaError
-from slurm_soda.slurm_ext.read.past_jobs import PastJob
+from slurm_soda.slurm_ext.read.past_jobs import PastJob, PastRun, join_past_runs
 
-PastJobsQuery = Callable[[int, int], Sequence[PastJob]]
-"""Asks accounting for the jobs from so many days ago to so many; bounded in time.
+PastRunsQuery = Callable[[int, int], Sequence[PastRun]]
+"""Asks accounting for the runs from so many days ago to so many; bounded in time.
 
 Raises:
     SodaError: it did not answer.
 """
+MOST_RUNS = 200_000
+"""Once so many were read, nothing older is asked for: of a few owners with many jobs only some are wanted."""
+_DAY_S = 86_400.0
 
 
 class AccountingPast:
     """One for each run of the daemon."""
 
-    def __init__(self, ask: PastJobsQuery | None = None, days: int = 0) -> None:
+    def __init__(self, ask: PastRunsQuery | None = None, days: int = 0) -> None:
         """``ask``: ``None`` where the site has no accounting; ``days``: so far back at most, 0 for nothing at all."""
         self._ask, self._days = ask, days
-        self._executor: ThreadPoolExecutor | None = None
-        self._answer: Future[Sequence[PastJob]] | None = None
-        self._closing = Event()
+        self._begun = False
+        self._answer: list[PastJob] = []
+        self._answered, self._closing = Event(), Event()
 
-    def begin(self, before_s: float, most: int, most_per_owner: int) -> None:
-        """Ask for the newest jobs that ended before then, so many of all owners and so many of each; once."""
-        if self._ask is None or self._executor is not None or min(self._days, most) <= 0:
+    def begin(self, now_s: float, before_s: float, most: int, most_per_owner: int) -> None:
+        """Ask for the newest jobs that ended before ``before_s``: so many in all, and of each owner; once."""
+        if self._ask is None or self._begun or min(self._days, most) <= 0:
             return
-        self._executor = ThreadPoolExecutor(1, "past")
-        self._answer = self._executor.submit(self._collect, self._ask, before_s, most, most_per_owner)
+        self._begun = True
+        age_days = int(max(now_s - before_s, 0.0) / _DAY_S)
+        # Nobody waits for it at the end of the process: what it does then is lost, as at any other end.
+        asked = (self._ask, age_days, before_s, most, most_per_owner)
+        Thread(target=self._collect, args=asked, name="past", daemon=True).start()
 
     def take(self) -> Sequence[PastJob]:
         """The jobs, in the order in which they ended, once they are there; and nothing before and after that."""
-        if self._answer is None or not self._answer.done():
+        if not self._answered.is_set():
             return ()
-        answer, self._answer = self._answer, None
-        return () if answer.cancelled() else answer.result()
+        found, self._answer = self._answer, []
+        return found
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the answer is there, within this time."""
+        return self._answered.wait(timeout_s)
 
     def close(self) -> None:
-        """Stop; a question under way is left to its time-out."""
+        """Ask nothing any more; a question under way is left to its time-out."""
         self._closing.set()
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _collect(self, ask: PastJobsQuery, before_s: float, most: int, most_per_owner: int) -> Sequence[PastJob]:
-        found: dict[PastJob, None] = {}  # who ran across the bounds of two questions is in both answers
-        kept: list[PastJob] = []
-        for to_days, from_days in pairwise(_bounds(self._days)):
-            if self._closing.is_set() or len(kept) >= most:
-                break
-            try:
-                found |= dict.fromkeys(job for job in ask(from_days, to_days) if job.end_s < before_s)
-            except (SodaError, OSError, ValueError) as error:
-                log(logging.WARNING, "past-jobs-not-read", days=from_days, error=error)
-                break
-            kept = _newest(list(found), most, most_per_owner)
-        log(logging.INFO, "past-jobs-read", jobs=len(kept))
-        return kept
+    def _collect(self, ask: PastRunsQuery, age_days: int, before_s: float, most: int, most_per_owner: int) -> None:
+        runs: dict[tuple[int, float], PastRun] = {}  # who ran across the bounds of two questions is in both answers
+        jobs: list[PastJob] = []
+        try:
+            for to_days, from_days in _spans(age_days, self._days):
+                if self._closing.is_set() or len(jobs) >= most or len(runs) >= MOST_RUNS:
+                    break
+                runs |= {(run.job_id, run.start_s): run for run in ask(from_days, to_days)}
+                ended = [job for job in join_past_runs(runs.values()) if job.end_s < before_s]
+                jobs = _newest(ended, most, most_per_owner)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what came before it is known
+            log(logging.WARNING, "past-jobs-not-read", error=error)
+        log(logging.INFO, "past-jobs-read", jobs=len(jobs))
+        self._answer = jobs
+        self._answered.set()
 
 
-def _bounds(days: int) -> list[int]:
-    """Days ago between which accounting is asked: as many again each time, until there are enough jobs."""
-    found = [0, 1]
-    while found[-1] < days:
-        found.append(min(2 * found[-1], days))
-    return found
+def _spans(first_day: int, days: int) -> Iterator[tuple[int, int]]:
+    """Days ago between which accounting is asked: as many again each time."""
+    length = 1
+    while first_day < days:
+        yield first_day, min(first_day + length, days)
+        first_day, length = first_day + length, 2 * length
 
 
 def _newest(jobs: Sequence[PastJob], most: int, most_per_owner: int) -> list[PastJob]:
-    """The newest so many of all owners, and so many of each, in the order in which they ended."""
-    kept, of_owner = list[PastJob](), Counter[str]()
-    for job in sorted(jobs, key=lambda job: -job.end_s):
+    """The newest so many of each owner, and of all so many as one owner after the other has; in the order in which they
+    ended.
+    """
+    of_owner, ranked = Counter[str](), list[tuple[int, float, PastJob]]()
+    for job in reversed(jobs):
         of_owner[job.owner] += 1
         if of_owner[job.owner] <= most_per_owner and math.isfinite(job.end_s):
-            kept.append(job)
-    return kept[:most][::-1]
+            ranked.append((of_owner[job.owner], -job.end_s, job))
+    return sorted((job for _, _, job in sorted(ranked)[:most]), key=lambda job: job.end_s)

@@ -43,9 +43,10 @@ class EndedJobs:
     What has taught is known by count, not by age: a clock that is set and set back makes nobody teach twice.
     """
 
-    def __init__(self, store: Store, forecast: BatchRunTimePredictor, older: Sequence[PastJob] = ()) -> None:
-        """``older``: jobs that ended before all that the store knows, in the order in which they ended."""
-        self._store, self._forecast, self._older = store, forecast, older
+    def __init__(self, store: Store, forecast: BatchRunTimePredictor) -> None:
+        self._store, self._forecast = store, forecast
+        self._older: Sequence[PastJob] = ()
+        """Jobs of the time before the store that are to teach first, in the order in which they ended."""
         self.lacking = 0
         """So many more jobs of the past would teach, once those of the store have; and"""
         self.oldest_s = math.inf
@@ -63,6 +64,14 @@ class EndedJobs:
         """Keys of recently ended jobs of which is recorded what they showed."""
         self._written: tuple[set[int], set[int]] = (set(), set())
         """The same once what was recorded last is committed, and the jobs that it was of."""
+
+    def begin_anew(self, forecast: BatchRunTimePredictor, older: Sequence[PastJob]) -> None:
+        """Teach another one, the past first: ``older`` jobs, in the order in which they ended, and then the store's.
+
+        Jobs of which only accounting tells the end are still expected.
+        """
+        self._forecast, self._older = forecast, older
+        self._taught, self._recalled = {}, False
 
     def teach(self, job_cache: JobCache, now_s: float, leaving: Collection[int] = ()) -> None:
         """Learn the run times of jobs that have ended since the last call; first of all, those of the past.
@@ -82,7 +91,7 @@ class EndedJobs:
         left = (job_cache.jobs[job_id].pk for job_id in leaving if job_id in job_cache.jobs)
         self._leaving = {key for key in left if key is not None}
         if not self._recalled:
-            self._recall(listed, now_s)
+            self._recall(listed, now_s, {job.job_id for job in job_cache.jobs.values()})
         fresh = []
         for key, job in listed.items():
             if key in self._taught:
@@ -130,7 +139,8 @@ class EndedJobs:
         self._recorded, fresh = self._written
         self._late -= fresh
 
-    def _recall(self, listed: Mapping[int, CachedJob], now_s: float) -> None:
+    def _recall(self, listed: Mapping[int, CachedJob], now_s: float, present: set[int]) -> None:
+        """``present``: ids of the jobs that sodad watches, which teach at their end."""
         unsettled = {key for key, job in listed.items() if job.end_s is None} | self._leaving
         with self._store.read() as session:
             past_jobs = stored.past_run_times(
@@ -138,13 +148,17 @@ class EndedJobs:
             )
             newest = stored.ended_keys(session, 0.0, now_s, MAX_PAST_JOBS)
             taught = [*reversed(newest), *stored.ended_among(session, list(listed), now_s)]
-            self.oldest_s = stored.oldest_end_s(session, now_s)
+            oldest_s = stored.oldest_run_end_s(session, STATES_LEARNED_FROM, now_s)
+            present |= stored.unended_job_ids(session)
+        # Slurm counts whole seconds: who has ended in the present one may be a job that sodad sees end.
+        self.oldest_s = math.floor(now_s) if oldest_s is None else oldest_s
         self.lacking = MAX_PAST_JOBS - len(past_jobs)
         self._taught = dict.fromkeys(key for key in taught if key not in unsettled)
         self._recalled = True
         for job in self._older:
-            if job.end_s < self.oldest_s:
+            if job.end_s < self.oldest_s and job.job_id not in present:
                 self._forecast.ended(traits_of_past_job(job), job.run_s)
+        self._older = ()
         for past in past_jobs:
             if past.run_s > 0 and past.key not in unsettled:
                 self._forecast.ended(traits_of_job(past), past.run_s)

@@ -99,7 +99,8 @@ class RunTimePredictor:
             if older := self.past.take():
                 self._begin_anew(older)
             self._ended_jobs.teach(job_cache, snapshot.now_s, leaving)
-            self.past.begin(self._ended_jobs.oldest_s, self._ended_jobs.lacking, MAX_PAST_JOBS_PER_OWNER)
+            ended = self._ended_jobs
+            self.past.begin(snapshot.now_s, ended.oldest_s, ended.lacking, MAX_PAST_JOBS_PER_OWNER)
             return self._with_run_times(snapshot, jobs, job_cache)
         except Exception as error:  # noqa: BLE001 - see above
             self._say("run-times-not-predicted", error)
@@ -145,8 +146,8 @@ class RunTimePredictor:
 
     def _begin_anew(self, older: Sequence[PastJob]) -> None:
         """Learn all again with jobs of the time before the store: the latest ones, which count most, come last."""
-        self.forecast = BatchRunTimePredictor()
-        self._ended_jobs = EndedJobs(self.store, self.forecast, older)
+        self.forecast, self._standing = BatchRunTimePredictor(), StandingPredictions()
+        self._ended_jobs.begin_anew(self.forecast, older)
         self._numbers.clear()
 
     def _with_run_times(

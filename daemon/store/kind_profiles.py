@@ -165,10 +165,15 @@ def past_run_times(
     return [PastRunTime(*row) for row in rows]
 
 
-def oldest_end_s(session: Session, now_s: float) -> float:
-    """When the first job of the store had ended; the present where none has."""
-    found = session.scalar(select(func.min(Job.end_s)).where(Job.end_s <= now_s))
-    return now_s if found is None else float(found)
+def oldest_run_end_s(session: Session, states: Sequence[str], until_s: float) -> float | None:
+    """When the first run ended of the jobs that had ended in one of these states by then; ``None`` where none had."""
+    ended = select(func.min(JobRun.end_s)).join(Job, Job.id == JobRun.job_pk)
+    return session.scalar(ended.where(Job.end_s <= until_s, Job.state.in_(states)))
+
+
+def unended_job_ids(session: Session) -> set[int]:
+    """Ids of the jobs of whose end the store does not know."""
+    return set(session.scalars(select(Job.job_id).where(Job.end_s.is_(None))))
 
 
 def ended_keys(session: Session, from_s: float, until_s: float, limit: int) -> Sequence[int]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
+from typing import NamedTuple
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
@@ -16,26 +18,35 @@ from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, 
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, parse_integer, parse_tres, span_s, time_s
 
 FIELDS = ("JobIDRaw", "User", "Partition", "State", "Start", "End", "Timelimit", "AllocTRES", "ReqTRES")
-MOST_BYTES = 64 * 2**20
-"""Of one reply: some 400 000 runs."""
-_FINAL = frozenset({"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
-"""States of a job's last run. After others, as after a requeue, the next run goes on with the same work."""
+MOST_BYTES = 16 * 2**20
+"""Of one reply: some 100 000 runs."""
+_SHOW_A_RUN_TIME = frozenset({"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""States of a job's last run. After others, as after a requeue, its next run goes on with the same work."""
+_SHOW_NONE = frozenset({"BOOT_FAIL", "DEADLINE", "REVOKED"})
+"""States after which there is no next run either."""
 _REMEDY = "check slurmdbd (sacctmgr ping); run times are learned from jobs as they end"
 
 
-@dataclass(frozen=True, slots=True)
-class PastJob:
-    """One job that ran and ended, and never shared a GPU.
+class PastRun(NamedTuple):
+    """One run of a job, from start to end or requeue, in Unix seconds."""
 
-    Attributes:
-        job_id: Slurm gives each out again some time.
-        owner: its user.
-        gpus: over all nodes.
-        partition: where it ran last.
-        limit_s: its time limit; infinite where it had none.
-        run_s: all of its runs together.
-        end_s: Unix time.
-    """
+    job_id: int
+    """Slurm gives each out again some time."""
+    start_s: float
+    end_s: float
+    state: str
+    owner: str
+    partition: str
+    limit_s: float
+    """Its time limit; infinite where it had none."""
+    gpus: int
+    """Over all nodes."""
+    shared: bool
+    """It was a guest."""
+
+
+class PastJob(NamedTuple):
+    """One job that ran and ended, and was nobody's guest."""
 
     job_id: int
     owner: str
@@ -43,11 +54,12 @@ class PastJob:
     partition: str
     limit_s: float
     run_s: float
+    """All of its runs together."""
     end_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class PastJobsReader:
+class PastRunsReader:
     """Asks sacct through a runner."""
 
     runner: CommandRunner
@@ -56,14 +68,15 @@ class PastJobsReader:
     """The generic resource of guests."""
     environment: Mapping[str, str] = field(default_factory=lambda: SLURM_ENVIRONMENT)
 
-    def read(self, from_days: int, to_days: int) -> list[PastJob]:
-        """Jobs of the time from so many days ago to so many, which is less, by the end of each.
+    def read(self, from_days: int, to_days: int) -> list[PastRun]:
+        """Runs of jobs that were there in the time from so many days ago to so many, which is less; the first ones of the
+        reply where that is longer than :data:`MOST_BYTES`.
 
         Raises:
             SlurmCommandError: sacct failed, or did not answer in time.
-            SlurmReplyError: its answer cannot be read, or is longer than :data:`MOST_BYTES`.
+            SlurmReplyError: its answer is cut short.
         """
-        framing, argv = ReplyFraming(random_nonce()), past_jobs_command(from_days, to_days)
+        framing, argv = ReplyFraming(random_nonce()), past_runs_command(from_days, to_days)
         said = self.runner(
             with_end_mark(argv),
             stdin=b"",
@@ -72,13 +85,14 @@ class PastJobsReader:
             most_bytes=MOST_BYTES,
         )
         if said.cut:
-            raise SlurmReplyError(f"sacct's list of {from_days - to_days} days is longer than {MOST_BYTES} bytes")
+            whole_lines = said.stdout[: said.stdout.rfind(b"\n") + 1]
+            return parse_past_runs(whole_lines.decode("utf-8", "surrogateescape"), self.shared_gres)
         if said.status != 0:
             raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
-        return parse_past_jobs(said.stdout, framing, self.shared_gres)
+        return parse_past_runs(framing.body(said.stdout, "sacct's list"), self.shared_gres)
 
 
-def past_jobs_command(from_days: int, to_days: int) -> list[str]:
+def past_runs_command(from_days: int, to_days: int) -> list[str]:
     """The command line."""
     return [
         "sacct",
@@ -93,62 +107,55 @@ def past_jobs_command(from_days: int, to_days: int) -> list[str]:
     ]
 
 
-def parse_past_jobs(stdout: bytes, framing: ReplyFraming, shared_gres: str = SHARED_GPU_GRES) -> list[PastJob]:
-    """The jobs of a reply, by their ends. Runs that cannot be read are left out.
-
-    Raises:
-        SlurmReplyError: the reply is cut short.
-    """
-    runs: dict[str, list[_Run]] = defaultdict(list)
-    for line in framing.body(stdout, "sacct's list").splitlines():
+def parse_past_runs(text: str, shared_gres: str = SHARED_GPU_GRES) -> list[PastRun]:
+    """The runs of sacct's lines that started and ended; what cannot be read is left out."""
+    found = []
+    for line in text.split("\n"):
         cells = line.split("|")
         if len(cells) == len(FIELDS):
             try:
-                runs[cells[0]].append(_Run.of(dict(zip(FIELDS, cells, strict=True)), shared_gres))
+                run = _parse_run(dict(zip(FIELDS, cells, strict=True)), shared_gres)
             except SlurmReplyError:
                 continue
-    found = [job for each in runs.values() for job in _jobs(sorted(each, key=lambda run: run.end_s))]
+            if math.isfinite(run.end_s) and math.isfinite(run.start_s):
+                found.append(run)
+    return found
+
+
+def _parse_run(f: Mapping[str, str], shared_gres: str) -> PastRun:
+    # Past values are not kept for those of the present (functools.lru_cache): they are many, and each comes once.
+    asked, given = (parse_tres.__wrapped__(f[name], shared_gres) for name in ("ReqTRES", "AllocTRES"))
+    guest = asked.shared_gpus > 0
+    return PastRun(
+        parse_integer(f["JobIDRaw"], "job id"),
+        time_s(f["Start"], "a start"),
+        time_s(f["End"], "an end"),
+        intern(f["State"].partition(" ")[0]),
+        intern(f["User"]),
+        intern(f["Partition"]),
+        span_s(f["Timelimit"], "a time limit"),
+        given.given(as_guest=guest).gpus,
+        guest,
+    )
+
+
+def join_past_runs(runs: Iterable[PastRun]) -> list[PastJob]:
+    """The jobs that runs make, in the order in which they ended; none of them twice among the runs."""
+    by_id: dict[int, list[PastRun]] = defaultdict(list)
+    for run in runs:
+        by_id[run.job_id].append(run)
+    found = [job for each in by_id.values() for job in _join(sorted(each, key=lambda run: run.end_s))]
     return sorted(found, key=lambda job: job.end_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """From start to end or requeue; Unix seconds, NaN where there is none."""
-
-    job_id: int
-    start_s: float
-    end_s: float
-    state: str
-    user: str
-    partition: str
-    limit_s: float
-    gpus: int
-    shared: bool
-
-    @classmethod
-    def of(cls, f: Mapping[str, str], shared_gres: str) -> _Run:
-        what = f"job {f['JobIDRaw']}"
-        asked = parse_tres(f["ReqTRES"], shared_gres)
-        return cls(
-            parse_integer(f["JobIDRaw"], "job id"),
-            time_s(f["Start"], what),
-            time_s(f["End"], what),
-            f["State"].partition(" ")[0],
-            f["User"],
-            f["Partition"],
-            span_s(f["Timelimit"], what),
-            parse_tres(f["AllocTRES"], shared_gres).gpus,
-            asked.shared_gpus > 0,
-        )
-
-
-def _jobs(runs: list[_Run]) -> Iterator[PastJob]:
+def _join(runs: list[PastRun]) -> Iterator[PastJob]:
     """The jobs that these runs of one id make, one after the other."""
-    run_s, shared = 0.0, False
+    run_s, shared, owner = 0.0, False, ""
     for run in runs:
-        spent_s = run.end_s - run.start_s
-        run_s, shared = run_s + (max(spent_s, 0.0) if math.isfinite(spent_s) else 0.0), shared or run.shared
-        if run.state in _FINAL:
-            if run_s > 0 and not shared and run.user:
-                yield PastJob(run.job_id, run.user, run.gpus, run.partition, run.limit_s, run_s, run.end_s)
+        if run.owner != owner:
+            run_s, shared, owner = 0.0, False, run.owner
+        run_s, shared = run_s + max(run.end_s - run.start_s, 0.0), shared or run.shared
+        if run.state in _SHOW_A_RUN_TIME and run_s > 0 and not shared and owner:
+            yield PastJob(run.job_id, owner, run.gpus, run.partition, run.limit_s, run_s, run.end_s)
+        if run.state in _SHOW_A_RUN_TIME | _SHOW_NONE:
             run_s, shared = 0.0, False

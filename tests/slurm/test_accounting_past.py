@@ -12,10 +12,9 @@ pytestmark = pytest.mark.slurm
 
 READ = """
 import json
-from dataclasses import asdict
 from slurm_soda.slurm_ext.command_runner import LocalCommandRunner
-from slurm_soda.slurm_ext.read.past_jobs import PastJobsReader
-print(json.dumps([asdict(job) for job in PastJobsReader(LocalCommandRunner(), 20.0).read(2, 0)]))
+from slurm_soda.slurm_ext.read.past_jobs import PastRunsReader, join_past_runs
+print(json.dumps([job._asdict() for job in join_past_runs(PastRunsReader(LocalCommandRunner(), 20.0).read(2, 0))]))
 """
 
 

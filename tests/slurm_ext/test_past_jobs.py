@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
-from slurm_soda.slurm_ext.read.past_jobs import FIELDS, PastJob, PastJobsReader, parse_past_jobs, past_jobs_command
-from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming
+from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.read.past_jobs import (
+    FIELDS,
+    PastJob,
+    PastRunsReader,
+    join_past_runs,
+    parse_past_runs,
+    past_runs_command,
+)
 from slurm_soda.slurm_ext.read.slurm_values import UNLIMITED_S
 from tests.sampling import examples
 
-FRAMING = ReplyFraming("abcdefgh")
 GPU = "billing=4,cpu=4,gres/gpu=2,mem=4G,node=1"
 SHARED = "billing=4,cpu=4,gres/sharedgpu=1,mem=4G,node=1"
 
@@ -28,7 +33,7 @@ def line(
 
 
 def parse(*lines: str) -> list[PastJob]:
-    return parse_past_jobs(("".join(lines) + FRAMING.end).encode("utf-8", "surrogateescape"), FRAMING)
+    return join_past_runs(parse_past_runs("".join(lines)))
 
 
 def test_a_job_is_its_last_record_and_all_of_its_runs() -> None:
@@ -68,24 +73,41 @@ def test_what_shows_no_run_time_teaches_nothing_and_hides_nobody_else(record: st
     assert [job.run_s for job in parse(record, line("9", "COMPLETED", "1000", "1100"))] == [100.0]
 
 
-@given(said=st.binary(max_size=400))
+@given(said=st.text(alphabet=st.sampled_from("7|abUNLIMITED:-0123456789gpu=,/\n\udcff "), max_size=300))
 @settings(max_examples=examples(200))
-def test_any_reply_is_a_list_or_an_error(said: bytes) -> None:
-    for raw in (said, said + FRAMING.end.encode()):
-        try:
-            found = parse_past_jobs(raw, FRAMING)
-        except SlurmReplyError:
-            continue
-        assert all(math.isfinite(job.run_s) and job.run_s > 0 for job in found)
+def test_any_text_is_a_list(said: str) -> None:
+    found = parse(said, line("9", "COMPLETED", "1000", "1100"))
+    assert all(math.isfinite(job.run_s) and job.run_s > 0 for job in found)
+    assert len(found) == 1 or "\n" not in said or said[-1:] != "\n"
+
+
+def test_runs_of_several_answers_make_one_job() -> None:
+    first, second = line("7", "PREEMPTED", "1000", "1100"), line("7", "COMPLETED", "1200", "1500")
+    whole = parse(first, second)
+    assert [job.run_s for job in whole] == [400.0]
+    runs = [*parse_past_runs(second), *parse_past_runs(first)]
+    assert join_past_runs(runs) == whole, "whatever came first"
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "DEADLINE", "BOOT_FAIL", "REQUEUED", "PREEMPTED"])
+def test_what_one_owner_ran_is_not_counted_for_another_who_got_the_id_later(state: str) -> None:
+    lost = line("7", state, "1000", "900000")
+    later = line("7", "COMPLETED", "910000", "910010").replace("alice", "bob")
+    assert [(job.owner, job.run_s) for job in parse(lost, later)] == [("bob", 10.0)]
+
+
+def test_an_exclusive_job_holds_its_gpus_once() -> None:
+    both = "billing=4,cpu=4,gres/gpu=4,gres/sharedgpu=4,mem=4G,node=1"
+    assert [job.gpus for job in parse(line("7", "COMPLETED", "1000", "1100", given=both))] == [4]
 
 
 def test_nothing_that_people_write_is_asked_for() -> None:
     assert not {"JobName", "Comment", "WCKey", "Account"} & set(FIELDS)
-    assert "--endtime=now-2days" in past_jobs_command(4, 2)
-    assert "--endtime=now" in past_jobs_command(1, 0)
+    assert "--endtime=now-2days" in past_runs_command(4, 2)
+    assert "--endtime=now" in past_runs_command(1, 0)
 
 
-def reader(status: int | None, stdout: bytes = b"", *, cut: bool = False) -> PastJobsReader:
+def reader(status: int | None, stdout: bytes = b"", *, cut: bool = False) -> PastRunsReader:
     def run(
         argv: Sequence[str], *, stdin: bytes, timeout_s: float, env: Mapping[str, str], most_bytes: int | None = None
     ) -> CompletedCommand:
@@ -93,13 +115,13 @@ def reader(status: int | None, stdout: bytes = b"", *, cut: bool = False) -> Pas
         end = env["SODA_END_MARK"].encode()
         return CompletedCommand(tuple(argv), status, stdout + (b"" if cut else end), b"down", cut=cut)
 
-    return PastJobsReader(run, 5.0)
+    return PastRunsReader(run, 5.0)
 
 
-def test_answers_that_fail_are_cut_or_late_are_errors() -> None:
-    assert [job.run_s for job in reader(0, line("9", "COMPLETED", "1000", "1100").encode()).read(1, 0)] == [100.0]
-    with pytest.raises(SlurmReplyError, match="longer than"):
-        reader(-9, b"x", cut=True).read(1, 0)
+def test_answers_that_fail_or_are_late_are_errors_and_of_a_long_one_the_beginning_counts() -> None:
+    record = line("9", "COMPLETED", "1000", "1100").encode()
+    assert [run.end_s for run in reader(0, record).read(1, 0)] == [1100.0]
+    assert [run.end_s for run in reader(-9, record + record[:-5], cut=True).read(1, 0)] == [1100.0]
     for status in (1, None):
         with pytest.raises(SlurmCommandError, match="sacctmgr ping"):
             reader(status).read(1, 0)
