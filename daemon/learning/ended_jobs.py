@@ -141,14 +141,14 @@ class EndedJobs:
 
     def _recall(self, listed: Mapping[int, CachedJob], now_s: float, present: set[int]) -> None:
         """``present``: ids of the jobs that sodad watches, which teach at their end."""
-        unsettled = {key for key, job in listed.items() if job.end_s is None} | self._leaving
+        unsettled = {key for key, job in listed.items() if job.end_s is None or job.missing_runs} | self._leaving
         with self._store.read() as session:
             past_jobs = stored.past_run_times(
                 session, STATES_LEARNED_FROM, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER
             )
             newest = stored.ended_keys(session, 0.0, now_s, MAX_PAST_JOBS)
             taught = [*reversed(newest), *stored.ended_among(session, list(listed), now_s)]
-            oldest_s = stored.oldest_run_end_s(session, STATES_LEARNED_FROM, now_s)
+            oldest_s = stored.oldest_end_s(session, STATES_LEARNED_FROM, now_s)
             present |= stored.unended_job_ids(session)
         # Slurm counts whole seconds: who has ended in the present one may be a job that sodad sees end.
         self.oldest_s = math.floor(now_s) if oldest_s is None else oldest_s

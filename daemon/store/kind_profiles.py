@@ -165,10 +165,13 @@ def past_run_times(
     return [PastRunTime(*row) for row in rows]
 
 
-def oldest_run_end_s(session: Session, states: Sequence[str], until_s: float) -> float | None:
-    """When the first run ended of the jobs that had ended in one of these states by then; ``None`` where none had."""
-    ended = select(func.min(JobRun.end_s)).join(Job, Job.id == JobRun.job_pk)
-    return session.scalar(ended.where(Job.end_s <= until_s, Job.state.in_(states)))
+def oldest_end_s(session: Session, states: Sequence[str], until_s: float) -> float | None:
+    """When the first of the jobs had ended that ran and had ended in one of these states by then; ``None``: none had.
+
+    A job that never ran may have its submission for its end, and one that was requeued may have run long before.
+    """
+    ran = select(JobRun.id).where(JobRun.job_pk == Job.id, JobRun.end_s.is_not(None)).exists()
+    return session.scalar(select(func.min(Job.end_s)).where(Job.end_s <= until_s, Job.state.in_(states), ran))
 
 
 def unended_job_ids(session: Session) -> set[int]:

@@ -144,7 +144,7 @@ def join_past_runs(runs: Iterable[PastRun]) -> list[PastJob]:
     by_id: dict[int, list[PastRun]] = defaultdict(list)
     for run in runs:
         by_id[run.job_id].append(run)
-    found = [job for each in by_id.values() for job in _join(sorted(each, key=lambda run: run.end_s))]
+    found = [job for each in by_id.values() for job in _join(sorted(each, key=lambda run: (run.end_s, run.start_s)))]
     return sorted(found, key=lambda job: job.end_s)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from slurm_soda.daemon.learning.accounting_past import AccountingPast, PastRunsQuery
 from slurm_soda.daemon.learning.run_time_predictions import RunTimePredictor
+from slurm_soda.daemon.store.engine import open_store
+from slurm_soda.daemon.store.tables.scheduling import JobRun
 from slurm_soda.policies.snapshot import ClusterSnapshot
 from slurm_soda.slurm_ext.errors import SlurmReplyError
 from slurm_soda.slurm_ext.read.past_jobs import PastJob, PastRun
@@ -173,6 +175,25 @@ def test_a_new_site_knows_its_users_and_the_store_has_the_last_word(
     assert sodad.run().error == ""
     assert expected_s(sodad, slurm, 3) < 120
     assert expected_s(sodad, slurm, 4) > 1000
+
+
+def test_a_job_that_was_requeued_long_before_sodad_hides_nothing(
+    slurm: FakeSlurm, daemon: Start, fresh_store: Path
+) -> None:
+    """Its first run is in the store, too, as accounting tells of all of its runs."""
+    past_job(fresh_store, "bob", 2000.0, 1, 100)
+    store = open_store(f"sqlite:///{fresh_store}/soda.db")
+    with store.write() as session:
+        session.add(JobRun(job_pk=1, restart=1, start_s=10.0, end_s=20.0, gpus=4))
+    store.close()
+    sodad = daemon(policy={"name": "sjf"})
+    past = begin(sodad, past_runs(40, ["alice"], 60.0))
+    slurm.submit(1, gpus=4, work_s=3000.0)
+    for _ in range(2):
+        assert sodad.run().error == ""
+        assert past.wait(10.0)
+        slurm.advance(5.0)
+    assert learned(sodad) == 41
 
 
 def test_a_job_that_sodad_watches_teaches_at_its_end_alone(slurm: FakeSlurm, daemon: Start) -> None:

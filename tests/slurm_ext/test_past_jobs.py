@@ -96,6 +96,11 @@ def test_what_one_owner_ran_is_not_counted_for_another_who_got_the_id_later(stat
     assert [(job.owner, job.run_s) for job in parse(lost, later)] == [("bob", 10.0)]
 
 
+def test_a_run_that_ended_as_it_began_comes_last() -> None:
+    found = parse(line("7", "COMPLETED", "1010", "1010"), line("7", "REQUEUED", "1000", "1010"))
+    assert [job.run_s for job in found] == [10.0]
+
+
 def test_an_exclusive_job_holds_its_gpus_once() -> None:
     both = "billing=4,cpu=4,gres/gpu=4,gres/sharedgpu=4,mem=4G,node=1"
     assert [job.gpus for job in parse(line("7", "COMPLETED", "1000", "1100", given=both))] == [4]
