@@ -79,9 +79,10 @@ def control_daemon(hardware: Hardware, at: Path, *options: str, **env: str) -> I
 
 def used(hardware: Hardware, gpu: int) -> int:
     """How many processes have work on a GPU."""
-    lines = [
-        line for path in hardware.state.iterdir() if path.name.isdigit() for line in path.read_text().splitlines()[1:]
-    ]
+    lines = list[str]()
+    for path in hardware.state.iterdir():
+        with suppress(FileNotFoundError):  # its process has just ended
+            lines += path.read_text().splitlines()[1:] if path.name.isdigit() else ()
     return sum(line.split()[0] == str(gpu) and line.split()[3] != "0" for line in lines)
 
 
