@@ -6,12 +6,12 @@ Asked once, beside the cycle, where the store has few ended jobs. Whatever goes 
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from threading import Event, Thread
 
 from slurm_soda.daemon.logs import log
+from slurm_soda.daemon.settings.section import DAY_S
 from slurm_soda.slurm_ext.read.past_jobs import PastJob, PastRun, join_past_runs
 
 PastRunsQuery = Callable[[int, int], Sequence[PastRun]]
@@ -22,7 +22,6 @@ Raises:
 """
 MOST_RUNS = 200_000
 """Once so many were read, nothing older is asked for: of a few owners with many jobs only some are wanted."""
-_DAY_S = 86_400.0
 
 
 class AccountingPast:
@@ -40,7 +39,7 @@ class AccountingPast:
         if self._ask is None or self._begun or min(self._days, most) <= 0:
             return
         self._begun = True
-        age_days = int(max(now_s - before_s, 0.0) / _DAY_S)
+        age_days = int(max(now_s - before_s, 0.0) / DAY_S)
         # Nobody waits for it at the end of the process: what it does then is lost, as at any other end.
         asked = (self._ask, age_days, before_s, most, most_per_owner)
         Thread(target=self._collect, args=asked, name="past", daemon=True).start()
@@ -89,9 +88,10 @@ def _newest(jobs: Sequence[PastJob], most: int, most_per_owner: int) -> list[Pas
     """The newest so many of each owner, and of all so many as one owner after the other has; in the order in which they
     ended.
     """
-    of_owner, ranked = Counter[str](), list[tuple[int, float, PastJob]]()
+    of_owner, ranked = Counter[str](), list[tuple[int, PastJob]]()
     for job in reversed(jobs):
         of_owner[job.owner] += 1
-        if of_owner[job.owner] <= most_per_owner and math.isfinite(job.end_s):
-            ranked.append((of_owner[job.owner], -job.end_s, job))
-    return sorted((job for _, _, job in sorted(ranked)[:most]), key=lambda job: job.end_s)
+        if of_owner[job.owner] <= most_per_owner:
+            ranked.append((of_owner[job.owner], job))
+    ranked.sort(key=lambda one: one[0])
+    return sorted((job for _, job in ranked[:most]), key=lambda job: job.end_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from itertools import islice
 
 from sqlalchemy import select
@@ -21,10 +21,9 @@ from slurm_soda.daemon.store.jobs.job_cache import JobCache
 from slurm_soda.daemon.store.tables.scheduling import Job, JobRun
 from slurm_soda.policies.run_times.batch_prediction import BatchRunTimePredictor
 from slurm_soda.policies.run_times.job_groups import SubmissionTraits
+from slurm_soda.slurm_ext.read.job_states import RUN_TIME_STATES
 from slurm_soda.slurm_ext.read.past_jobs import PastJob
 
-STATES_LEARNED_FROM = ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED")
-"""Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
 RECORDED_AFTER_S = 60.0
 """What a job showed is recorded once its end is so long ago: agents and accounting report later."""
 LATE_RECORDS_S = 3600.0
@@ -91,7 +90,7 @@ class EndedJobs:
         left = (job_cache.jobs[job_id].pk for job_id in leaving if job_id in job_cache.jobs)
         self._leaving = {key for key in left if key is not None}
         if not self._recalled:
-            self._recall(listed, now_s, {job.job_id for job in job_cache.jobs.values()})
+            self._recall(listed, now_s, job_cache.jobs.keys())
         fresh = []
         for key, job in listed.items():
             if key in self._taught:
@@ -124,7 +123,7 @@ class EndedJobs:
         fresh = stored.jobs_by_end(session, sorted(wanted), until_s)
         runs = ended_runs_by_job(session, fresh)
         for job in fresh:
-            if self._recalled and job.state in STATES_LEARNED_FROM:
+            if self._recalled and job.state in RUN_TIME_STATES:
                 self._teach(job.id, traits_of_job(job), runs.get(job.id, ()))
             predicted = stored.run_time_prediction_of(session, job.id)
             if predicted is not None:
@@ -139,24 +138,22 @@ class EndedJobs:
         self._recorded, fresh = self._written
         self._late -= fresh
 
-    def _recall(self, listed: Mapping[int, CachedJob], now_s: float, present: set[int]) -> None:
-        """``present``: ids of the jobs that sodad watches, which teach at their end."""
+    def _recall(self, listed: Mapping[int, CachedJob], now_s: float, watched: Set[int]) -> None:
+        """``watched``: ids of the jobs of the cache, also of those without a key yet; they teach at their end."""
         unsettled = {key for key, job in listed.items() if job.end_s is None or job.missing_runs} | self._leaving
         with self._store.read() as session:
-            past_jobs = stored.past_run_times(
-                session, STATES_LEARNED_FROM, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER
-            )
+            past_jobs = stored.past_run_times(session, RUN_TIME_STATES, now_s, MAX_PAST_JOBS, MAX_PAST_JOBS_PER_OWNER)
             newest = stored.ended_keys(session, 0.0, now_s, MAX_PAST_JOBS)
             taught = [*reversed(newest), *stored.ended_among(session, list(listed), now_s)]
-            oldest_s = stored.oldest_end_s(session, STATES_LEARNED_FROM, now_s)
-            present |= stored.unended_job_ids(session)
+            oldest_s = stored.oldest_end_s(session, RUN_TIME_STATES, now_s)
+            watched |= stored.unended_job_ids(session) if self._older else set()
         # Slurm counts whole seconds: who has ended in the present one may be a job that sodad sees end.
         self.oldest_s = math.floor(now_s) if oldest_s is None else oldest_s
         self.lacking = MAX_PAST_JOBS - len(past_jobs)
         self._taught = dict.fromkeys(key for key in taught if key not in unsettled)
         self._recalled = True
         for job in self._older:
-            if job.end_s < self.oldest_s and job.job_id not in present:
+            if job.end_s < self.oldest_s and job.job_id not in watched:
                 self._forecast.ended(traits_of_past_job(job), job.run_s)
         self._older = ()
         for past in past_jobs:
@@ -174,7 +171,7 @@ class EndedJobs:
 
 def _shows_its_end(job: CachedJob) -> bool:
     """It ended in a way to learn from, and all of its runs are known."""
-    return job.end_s is not None and job.state in STATES_LEARNED_FROM and not job.missing_runs
+    return job.end_s is not None and job.state in RUN_TIME_STATES and not job.missing_runs
 
 
 def ended_runs_by_job(session: Session, jobs: Sequence[Job]) -> dict[int, list[JobRun]]:

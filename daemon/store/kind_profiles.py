@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, delete, func, insert, select
@@ -138,7 +138,7 @@ class PastRunTime(NamedTuple):
 
 
 def past_run_times(
-    session: Session, states: Sequence[str], until_s: float, limit: int, per_owner: int
+    session: Session, states: Collection[str], until_s: float, limit: int, per_owner: int
 ) -> list[PastRunTime]:
     """The newest so many jobs, and of one owner, that had ended in one of these states by then, in the order in which they
     ended; those among them left out that ever shared a GPU.
@@ -165,7 +165,7 @@ def past_run_times(
     return [PastRunTime(*row) for row in rows]
 
 
-def oldest_end_s(session: Session, states: Sequence[str], until_s: float) -> float | None:
+def oldest_end_s(session: Session, states: Collection[str], until_s: float) -> float | None:
     """When the first of the jobs had ended that ran and had ended in one of these states by then; ``None``: none had.
 
     A job that never ran may have its submission for its end, and one that was requeued may have run long before.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
 from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.read.asking import failure
 from slurm_soda.slurm_ext.read.hostlist import expand_hosts
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_config import SHOW_CONFIG_COMMAND
@@ -122,7 +123,7 @@ class ScontrolPartitions:
             with_end_mark(argv), stdin=b"", timeout_s=self.read_s, env={**self.environment, **framing.env}
         )
         if said.status != 0:
-            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+            raise failure(argv, said, _REMEDY)
         return said.stdout, framing
 
 

@@ -56,6 +56,6 @@ class AskingCommands:
         return self.runner(argv, stdin=stdin, timeout_s=self.timeout_s, env=self.environment)
 
 
-def failure(argv: tuple[str, ...], said: CompletedCommand) -> SlurmCommandError:
-    """The error that a command's end means, with what it said and what to check."""
-    return SlurmCommandError(argv, said.status, said.stderr.decode("utf-8", "backslashreplace"), REMEDY)
+def failure(argv: Sequence[str], said: CompletedCommand, remedy: str = REMEDY) -> SlurmCommandError:
+    """The error that a command's end means, with what it said and what to check; ``argv``: without what framed it."""
+    return SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), remedy)

@@ -10,6 +10,12 @@ ENDED_STATES = frozenset(
 )  # fmt: skip
 """The job holds nothing and never will again."""
 
+RUN_TIME_STATES = frozenset({"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+"""Ends that show how long a job holds its GPUs: also of those that fail early, which is what their like will do."""
+
+ENDED_FOR_GOOD = RUN_TIME_STATES | {"BOOT_FAIL", "DEADLINE"}
+"""States of a run after which Slurm does not start the job again by itself."""
+
 _LIVE_STATES = {
     "PENDING": JobState.PENDING,
     "RUNNING": JobState.RUNNING,

@@ -13,17 +13,18 @@ from sys import intern
 from typing import NamedTuple
 
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.asking import failure
+from slurm_soda.slurm_ext.read.job_states import ENDED_FOR_GOOD, RUN_TIME_STATES
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
+from slurm_soda.slurm_ext.read.sacct import sacct_table
 from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, parse_integer, parse_tres, span_s, time_s
 
 FIELDS = ("JobIDRaw", "User", "Partition", "State", "Start", "End", "Timelimit", "AllocTRES", "ReqTRES")
 MOST_BYTES = 16 * 2**20
 """Of one reply: some 100 000 runs."""
-_SHOW_A_RUN_TIME = frozenset({"CANCELLED", "COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+_LAST = ENDED_FOR_GOOD | {"REVOKED"}
 """States of a job's last run. After others, as after a requeue, its next run goes on with the same work."""
-_SHOW_NONE = frozenset({"BOOT_FAIL", "DEADLINE", "REVOKED"})
-"""States after which there is no next run either."""
 _REMEDY = "check slurmdbd (sacctmgr ping); run times are learned from jobs as they end"
 
 
@@ -88,23 +89,14 @@ class PastRunsReader:
             whole_lines = said.stdout[: said.stdout.rfind(b"\n") + 1]
             return parse_past_runs(whole_lines.decode("utf-8", "surrogateescape"), self.shared_gres)
         if said.status != 0:
-            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+            raise failure(argv, said, _REMEDY)
         return parse_past_runs(framing.body(said.stdout, "sacct's list"), self.shared_gres)
 
 
 def past_runs_command(from_days: int, to_days: int) -> list[str]:
     """The command line."""
-    return [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--duplicates",
-        "--allusers",
-        "--allocations",
-        f"--format={','.join(FIELDS)}",
-        f"--starttime=now-{from_days}days",
-        f"--endtime=now-{to_days}days" if to_days else "--endtime=now",
-    ]
+    until = f"now-{to_days}days" if to_days else "now"
+    return sacct_table(FIELDS, "--allocations", f"--starttime=now-{from_days}days", f"--endtime={until}")
 
 
 def parse_past_runs(text: str, shared_gres: str = SHARED_GPU_GRES) -> list[PastRun]:
@@ -155,7 +147,7 @@ def _join(runs: list[PastRun]) -> Iterator[PastJob]:
         if run.owner != owner:
             run_s, shared, owner = 0.0, False, run.owner
         run_s, shared = run_s + max(run.end_s - run.start_s, 0.0), shared or run.shared
-        if run.state in _SHOW_A_RUN_TIME and run_s > 0 and not shared and owner:
+        if run.state in RUN_TIME_STATES and run_s > 0 and not shared and owner:
             yield PastJob(run.job_id, owner, run.gpus, run.partition, run.limit_s, run_s, run.end_s)
-        if run.state in _SHOW_A_RUN_TIME | _SHOW_NONE:
+        if run.state in _LAST:
             run_s, shared = 0.0, False

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from slurm_soda.policies.snapshot import NEVER
 from slurm_soda.slurm_ext.command_runner import SLURM_ENVIRONMENT, CommandRunner
-from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
+from slurm_soda.slurm_ext.errors import SlurmReplyError
+from slurm_soda.slurm_ext.read.asking import failure
 from slurm_soda.slurm_ext.read.capabilities import CommandCapabilities
 from slurm_soda.slurm_ext.read.hostlist import count_hosts
+from slurm_soda.slurm_ext.read.job_states import ENDED_FOR_GOOD
 from slurm_soda.slurm_ext.read.reply_framing import ReplyFraming, random_nonce, with_end_mark
 from slurm_soda.slurm_ext.read.slurm_values import (
     SHARED_GPU_GRES,
@@ -32,8 +34,6 @@ SACCT_FIELDS = (
 )  # fmt: skip
 
 _RESTARTS = "Restarts"
-_ENDED_FOR_GOOD = frozenset({"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
-"""States of a run after which Slurm does not start the job again by itself."""
 
 _REMEDY = "check slurmdbd (sacctmgr ping); accounting is asked again later"
 
@@ -104,23 +104,20 @@ class SacctReader:
             with_end_mark(argv), stdin=b"", timeout_s=self.timeout_s, env={**self.environment, **framing.env}
         )
         if said.status != 0:
-            raise SlurmCommandError(tuple(argv), said.status, said.stderr.decode("utf-8", "backslashreplace"), _REMEDY)
+            raise failure(argv, said, _REMEDY)
         found = parse_accounting(said.stdout, framing, self.shared_gres, fields)
         return [found[job_id] for job_id in job_ids if job_id in found]
 
 
 def sacct_command(job_ids: Sequence[int], fields: Sequence[str] = SACCT_FIELDS) -> list[str]:
     """The command line."""
-    ids = ",".join(str(job_id) for job_id in job_ids)
-    return [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--duplicates",
-        "--allusers",
-        f"--format={','.join(fields)}",
-        f"--jobs={ids}",
-    ]
+    return sacct_table(fields, f"--jobs={','.join(map(str, job_ids))}")
+
+
+def sacct_table(fields: Sequence[str], *selection: str) -> list[str]:
+    """The command line for the records of all users' jobs that other options select, a line each."""
+    shape = ("--noheader", "--parsable2", "--duplicates", "--allusers", f"--format={','.join(fields)}")
+    return ["sacct", *shape, *selection]
 
 
 def parse_accounting(
@@ -204,7 +201,7 @@ def _with_restarts(records: Sequence[_SacctRecord]) -> list[_SacctRecord]:
     restart, numbered = 0, []
     for record in sorted(records, key=lambda record: record.submit_s):
         numbered.append(replace(record, run=replace(record.run, restart=restart)))
-        restart = 0 if record.run.state in _ENDED_FOR_GOOD else restart + 1
+        restart = 0 if record.run.state in ENDED_FOR_GOOD else restart + 1
     return numbered
 
 
