@@ -1,9 +1,10 @@
 """Which knowledge ``soda`` lacks, and what that costs: ``python -m benchmarks.regret --help``.
 
 The cells of the evaluation in which some or all jobs can checkpoint, by Slurm's mechanism. Run times are predicted from the
-run's own jobs as they end, told by the jobs once they have run for a while, or known; slowdowns of pairs are predicted from
-other pairs and learned as they are seen, or known. Regret is the average JCT over that where both are known. With --past
-the site has run before: users and scripts are the same, and their ended jobs have taught.
+run's own jobs as they end, from many other runs of each job's script before, told by the jobs once they have run for a
+while, or known; slowdowns of pairs are predicted from other pairs and learned as they are seen, or known. Regret is the
+average JCT over that where both are known. With --past the site has run before: users and scripts are the same, and their
+ended jobs have taught.
 """
 
 from __future__ import annotations
@@ -27,9 +28,13 @@ from slurm_soda.simulator.runs.batch import end_with_parent
 from slurm_soda.simulator.runs.estimates import with_estimates
 from slurm_soda.simulator.runs.scenario import Scenario
 from slurm_soda.simulator.whatif.candidate_runs import TOLD_AFTER_S
+from slurm_soda.simulator.workload import Workload
 
-KNOWN = ("nothing", "progress", "pairs", "run times", "both")
-"""``progress``: as nothing, but jobs tell what is left of them once they have run for :data:`.TOLD_AFTER_S`."""
+KNOWN = ("nothing", "scripts", "progress", "pairs", "run times", "both")
+"""``scripts``: as nothing, but each job's script has been run before, so that all is known but which of its runs this is;
+``progress``: as nothing, but jobs tell what is left of them once they have run for :data:`.TOLD_AFTER_S`."""
+OTHER_RUNS = 50
+"""Of each job's script, before the workload; a script of ten jobs has 500."""
 PAIRS = "gavel/throughputs.json"
 
 
@@ -49,16 +54,28 @@ def make_scenario(
     """
     told = TRUTH if known in {"pairs", "both"} else PREDICTED
     found = RunSpec(replace(cell, knowledge=told), seed, policy, (1 + past) * jobs, pairs, 1.5).scenario()
-    learns = known in {"nothing", "progress", "pairs"}
+    learns = known not in {"run times", "both"}
     workload, before = with_estimates(found.workload, PREDICTED if learns else "exact"), past * jobs
     latest = workload.select(np.arange(before, len(workload)))
+    ended = workload.select(np.arange(before)) if before and learns else None
     return replace(
         found,
         workload=latest.with_columns(submit_s=latest.submit_s - latest.submit_s[0]),
-        past=workload.select(np.arange(before)) if before and learns else None,
+        past=_other_runs(latest, cell.family, seed, len(workload)) if known == "scripts" else ended,
         predicted=learns,
         tells_after_s=TOLD_AFTER_S if known == "progress" else math.inf,
     )
+
+
+def _other_runs(jobs: Workload, family: str, seed: int, drawn: int) -> Workload:
+    """Of the same scripts as these jobs, which belong to so many that were drawn."""
+    drawn_by = find_generator(family).family
+    assert drawn_by is not None, family
+    run_s = drawn_by.draw_other_runs(np.random.default_rng(seed), drawn, OTHER_RUNS)
+    others = jobs.select(np.tile(np.arange(len(jobs)), OTHER_RUNS))
+    mine = np.array([int(label) - 1 for label in jobs.label])
+    run_s = np.minimum(run_s[:, mine].ravel(), others.time_limit_s)
+    return others.with_columns(run_s=run_s, expected_s=run_s)
 
 
 def average_jct_s(

@@ -45,6 +45,8 @@ class WorkloadGenerator:
     """Jobs by default."""
     draw: DrawWorkload
     parameters: tuple[Parameter, ...]
+    family: WorkloadFamily | None = None
+    """Whose users run scripts over and over; None: of a generator without scripts."""
 
 
 def _load(value: Any) -> float:
@@ -63,7 +65,7 @@ FAMILY_LOAD = Parameter(
 
 
 def _family(name: str, summary: str, source: str, jobs: int, family: WorkloadFamily) -> WorkloadGenerator:
-    return WorkloadGenerator(name, summary, source, family.cluster, jobs, family.draw, (FAMILY_LOAD,))
+    return WorkloadGenerator(name, summary, source, family.cluster, jobs, family.draw, (FAMILY_LOAD,), family)
 
 
 GENERATORS: tuple[WorkloadGenerator, ...] = (

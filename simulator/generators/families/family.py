@@ -75,13 +75,9 @@ class WorkloadFamily:
 
         Fewer jobs make a shorter time, not a lower load.
         """
-        session = draw_sessions(rng, jobs, self.sweep_most)
-        count = int(session[-1]) + 1
-        of_class = draw_choices(rng, jobs, [one.share for one in self.classes])
-        user = draw_choices(rng, count, zipf_shares(self.users))[session]
-        turn = draw_choices(rng, count, zipf_shares(SCRIPTS))[session]
-        script = (user * len(self.classes) + of_class) * SCRIPTS + turn
-        run_s = self._run_times(rng, of_class, script)
+        session, user, of_class, script = self._draw_scripts(rng, jobs)
+        score = _draw_scores(rng, _draw_means(rng, script))
+        run_s = self._run_times(rng, of_class, score)
         gpus = self._column("gpus", of_class)
         seconds = float((gpus * run_s).sum()) / (load_ratio * parse_cluster(self.cluster).total_gpus)
         model, batch = self._kinds(rng, of_class, script)
@@ -102,6 +98,27 @@ class WorkloadFamily:
         )
         return workload
 
+    def draw_other_runs(self, rng: np.random.Generator, jobs: int, times: int) -> FloatColumn:
+        """Other runs of the scripts of :meth:`draw` with the same state of ``rng``: what the same jobs might have taken.
+
+        Seconds; shape (times, jobs), the job labelled n in column n - 1. Together they follow the classes' laws, as the
+        workload's own do.
+        """
+        _, _, of_class, script = self._draw_scripts(rng, jobs)
+        means = _draw_means(rng, script)
+        _own, *others = (_draw_scores(rng, means) for _ in range(1 + times))
+        score = np.concatenate(others)
+        return self._run_times(rng, np.tile(of_class, times), score).reshape(times, jobs)
+
+    def _draw_scripts(self, rng: np.random.Generator, jobs: int) -> tuple[IntColumn, IntColumn, IntColumn, IntColumn]:
+        """Session, user, class and script of each job."""
+        session = draw_sessions(rng, jobs, self.sweep_most)
+        count = int(session[-1]) + 1
+        of_class = draw_choices(rng, jobs, [one.share for one in self.classes])
+        user = draw_choices(rng, count, zipf_shares(self.users))[session]
+        turn = draw_choices(rng, count, zipf_shares(SCRIPTS))[session]
+        return session, user, of_class, (user * len(self.classes) + of_class) * SCRIPTS + turn
+
     def _column(self, key: str, of_class: IntColumn) -> IntColumn | BoolColumn:
         return np.array([getattr(one, key) for one in self.classes])[of_class]
 
@@ -110,12 +127,9 @@ class WorkloadFamily:
         begins_s = rng.permutation(draw_arrivals(rng, int(session[-1]) + 1, self.rates, horizon_s))
         return np.floor(begins_s[session] + clock_s - first_s)
 
-    def _run_times(self, rng: np.random.Generator, of_class: IntColumn, script: IntColumn) -> FloatColumn:
-        """Each class's law to the letter, given out so that runs of one script are alike."""
-        number, place = np.unique(script, return_inverse=True)
-        between, within = rng.standard_normal(len(number))[place], rng.standard_normal(len(script))
-        score = np.sqrt(ALIKE) * between + np.sqrt(1.0 - ALIKE) * within
-        run_s = np.zeros(len(script))
+    def _run_times(self, rng: np.random.Generator, of_class: IntColumn, score: FloatColumn) -> FloatColumn:
+        """Each class's law to the letter, given out in the order of normal scores."""
+        run_s = np.zeros(len(of_class))
         for code, one in enumerate(self.classes):
             rows = np.flatnonzero(of_class == code)
             run_s[rows[np.argsort(score[rows])]] = np.sort(one.run_s.draw(rng, len(rows), 1.0, self.longest_s))
@@ -127,3 +141,16 @@ class WorkloadFamily:
         kinds = [self.classes[code].kinds for code in of_class.tolist()]
         each = [found[int(at * len(found))] for found, at in zip(kinds, picked.tolist(), strict=True)]
         return [model for model, _ in each], np.array([batch for _, batch in each], dtype=np.int64)
+
+
+def _draw_means(rng: np.random.Generator, script: IntColumn) -> FloatColumn:
+    """Of each job's script: what its runs have in common."""
+    number, place = np.unique(script, return_inverse=True)
+    means: FloatColumn = rng.standard_normal(len(number))[place]
+    return means
+
+
+def _draw_scores(rng: np.random.Generator, means: FloatColumn) -> FloatColumn:
+    """Normal scores of one run of each job, so that runs of one script are alike."""
+    scores: FloatColumn = np.sqrt(ALIKE) * means + np.sqrt(1.0 - ALIKE) * rng.standard_normal(len(means))
+    return scores

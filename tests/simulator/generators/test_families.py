@@ -66,6 +66,22 @@ def test_runs_of_a_script_are_alike(entry: WorkloadGenerator) -> None:
 
 
 @pytest.mark.parametrize("entry", FAMILIES, ids=lambda entry: entry.name)
+def test_other_runs_are_of_the_same_scripts(entry: WorkloadGenerator) -> None:
+    assert entry.family is not None
+    jobs = generate_workload(entry.name, 5, 2_000)
+    other_s = entry.family.draw_other_runs(np.random.default_rng(5), 2_000, 20)
+    assert other_s.shape == (20, 2_000)
+    in_order = np.argsort([int(label) for label in jobs.label])
+    own = np.log(jobs.run_s[in_order])
+    logs = np.log(other_s)
+    assert not (logs == own).all(axis=1).any(), "none of them is the workload's own"
+    assert logs.mean() == pytest.approx(own.mean(), abs=0.1), "their law is the workload's"
+    assert logs.std() == pytest.approx(own.std(), rel=0.1)
+    # Of what jobs differ in, their scripts and sizes tell most: seven tenths and more.
+    assert ((own - logs.mean(axis=0)) ** 2).mean() < 0.5 * own.var()
+
+
+@pytest.mark.parametrize("entry", FAMILIES, ids=lambda entry: entry.name)
 def test_every_gpu_job_is_of_a_kind_that_was_measured(entry: WorkloadGenerator) -> None:
     if not PAIRS.exists():
         pytest.skip("Gavel's table is not here")
