@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from slurm_soda.daemon.logs import LOGGER
 from slurm_soda.daemon.store.engine import Store, open_store
 from tests.daemon.fake_slurm import FakeClock, FakeSlurm
 from tests.daemon.harness import Daemon, settings
@@ -17,6 +18,15 @@ from tests.daemon.harness import Daemon, settings
 @pytest.fixture(autouse=True)
 def _quick_store(quick_store: None) -> None:
     """For daemons too that make their store themselves."""
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A daemon that reads its settings sets up logging, for the whole process."""
+    handlers, propagate, level = LOGGER.handlers[:], LOGGER.propagate, LOGGER.level
+    yield
+    LOGGER.handlers[:], LOGGER.propagate = handlers, propagate
+    LOGGER.setLevel(level)
 
 
 @pytest.fixture
