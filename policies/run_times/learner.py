@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from slurm_soda.policies.snapshot import FloatColumn
 MAX_GROUPS = 20_000
 """Of more groups of one owner each, the owner who has the most loses the one in which no job of his ended for longest; so
 many names of one owner's jobs make nobody else's past forgotten. Each takes 2 KiB."""
+_STALE_ENTRIES = 1000
+"""So many, beside as many as there are owners, are kept before they are cleared."""
 SPREADS = Spreads()
 _OWNER_HALF_LIFE = 1000.0
 """Jobs of an owner after which one counts half; people change what they do."""
@@ -86,6 +89,11 @@ class RunTimeLearner:
         """Of one owner each, by owner; the owner whose last job ended longest ago comes first."""
         self._count = 0
         """Groups of one owner each."""
+        self._turns = 0
+        self._last_turn: dict[str, int] = {}
+        """Of each owner, counted: when his last job ended or began."""
+        self._most: list[tuple[int, int, str]] = []
+        """A heap of minus the number of an owner's groups, that turn, and his name; stale where these are others by now."""
         self._common: dict[JobGroup, OwnersMean] = {}
         """Of several owners, made of those."""
         self.learnt = 0
@@ -137,6 +145,9 @@ class RunTimeLearner:
                 own.move_to_end(group)
                 widths = histogram.widths
         self._count += len(own)
+        self._turns += 1
+        self._last_turn[owner] = self._turns
+        self._rank(owner)
         return [(group, own[group]) for group in groups if group.owner is not None]
 
     def known(self, traits: SubmissionTraits) -> LearnedRunTime:
@@ -166,13 +177,28 @@ class RunTimeLearner:
         common = self._common.get(group)
         return None if common is None or len(common.owners) - (owner in common.owners) < MIN_OWNERS else common
 
+    def _rank(self, owner: str) -> None:
+        heappush(self._most, (-len(self._groups[owner]), self._last_turn[owner], owner))
+        if len(self._most) > 2 * len(self._groups) + _STALE_ENTRIES:
+            self._most = [(-len(own), self._last_turn[each], each) for each, own in self._groups.items()]
+            heapify(self._most)
+
+    def _owner_of_most(self) -> str:
+        """Who has the most groups; of several the one whose last job ended longest ago."""
+        while True:
+            groups, turn, owner = heappop(self._most)
+            if self._last_turn.get(owner) == turn and len(self._groups[owner]) == -groups:
+                return owner
+
     def _bound_groups(self) -> None:
         while self._count > MAX_GROUPS:
-            owner = max(self._groups, key=lambda owner: len(self._groups[owner]))
+            owner = self._owner_of_most()
             group, histogram = self._groups[owner].popitem(last=False)
             self._count -= 1
-            if not self._groups[owner]:
-                del self._groups[owner]
+            if self._groups[owner]:
+                self._rank(owner)
+            else:
+                del self._groups[owner], self._last_turn[owner]
             if histogram.heard_by is not None:
                 histogram.heard_by.remove(owner)
                 if not histogram.heard_by.owners:

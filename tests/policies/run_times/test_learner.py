@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -155,6 +156,47 @@ def test_groups_are_bounded_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -
         learner.learn(SubmissionTraits(f"user{number}", 1), 100.0)
     assert learner.known(SubmissionTraits("user49", 1)).group.owner == "user49"
     assert learner.known(SubmissionTraits("user0", 1)).group.owner is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 3), st.integers(0, 2)), max_size=80))
+@settings(max_examples=examples(30))
+def test_whoever_has_most_groups_loses_his_oldest_one(jobs: list[tuple[int, int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner_module, "MAX_GROUPS", 12)
+        patch.setattr(learner_module, "_STALE_ENTRIES", 3)
+        learner, kept = RunTimeLearner(), dict[str, list[JobGroup]]()
+        for owner, gpus, name in jobs:
+            traits = SubmissionTraits(f"user{owner}", gpus, "main", "x" * name)
+            learner.learn(traits, 100.0)
+            own = [group for group in list_groups(traits) if group.owner is not None]
+            kept[traits.owner] = [*(group for group in kept.pop(traits.owner, []) if group not in own), *own]
+            while sum(map(len, kept.values())) > 12:
+                kept[max(kept, key=lambda each: len(kept[each]))].pop(0)
+            kept = {each: groups for each, groups in kept.items() if groups}
+            assert {each: list(groups) for each, groups in learner._groups.items()} == kept
+            assert len(learner._most) <= 2 * len(kept) + 4
+
+
+def test_what_an_ended_job_costs_does_not_grow_with_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(owners: int) -> int:
+        """Of any function, for a job by each of 20 more, where groups of so many owners are kept."""
+        monkeypatch.setattr(learner_module, "MAX_GROUPS", owners)
+        learner = taught(*((SubmissionTraits(f"user{at}", 1), 100.0, 1) for at in range(owners)))
+        made = 0
+
+        def count(_frame: object, _event: str, _told: object) -> None:
+            nonlocal made
+            made += 1
+
+        sys.setprofile(count)
+        try:
+            for at in range(20):
+                learner.learn(SubmissionTraits(f"newcomer{at}", 1), 100.0)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    assert calls(500) < 2 * calls(100)
 
 
 @pytest.mark.parametrize("run_s", [-1.0, float("nan"), float("inf")])
