@@ -118,28 +118,35 @@ class LocalCommandRunner:
         except OSError as error:
             status = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
             return CompletedCommand(tuple(argv), status, b"", str(error).encode("utf-8", "surrogateescape"))
+        read_so_far = bytearray(), bytearray()
         with process:
             try:
                 if most_bytes is None:
                     (stdout, stderr), cut = process.communicate(stdin, timeout_s), False
                 else:
-                    stdout, stderr, cut = _read_bounded(process, timeout_s, most_bytes)
+                    stdout, stderr, cut = _read_bounded(process, timeout_s, most_bytes, read_so_far)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                stdout, stderr = process.communicate()
+                # Who escaped the signal may hold a bounded command's pipes, and fill them: what was read is enough.
+                stdout, stderr = map(bytes, read_so_far) if most_bytes is not None else process.communicate()
                 return CompletedCommand(tuple(argv), None, stdout, stderr)
         own_status = _own_status(process.returncode, stderr) if bound else process.returncode
         return CompletedCommand(tuple(argv), own_status, stdout, stderr, cut=cut)
 
 
-def _read_bounded(process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int) -> tuple[bytes, bytes, bool]:
+def _read_bounded(
+    process: subprocess.Popen[bytes], timeout_s: float, most_bytes: int, read_so_far: tuple[bytearray, bytearray]
+) -> tuple[bytes, bytes, bool]:
     """What a command writes, and whether it was killed because one of its outputs is longer than ``most_bytes``.
+
+    ``read_so_far`` takes in both outputs as they come, so that they are there at the time limit, too.
 
     Raises:
         subprocess.TimeoutExpired: it neither ended nor wrote so much within ``timeout_s``.
     """
     until_s = time.monotonic() + timeout_s
-    found = {stream: bytearray() for stream in (process.stdout, process.stderr) if stream is not None}
+    streams = zip((process.stdout, process.stderr), read_so_far, strict=True)
+    found = {stream: said for stream, said in streams if stream is not None}
     with selectors.DefaultSelector() as selector:
         for stream in found:
             selector.register(stream, selectors.EVENT_READ)

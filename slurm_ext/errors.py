@@ -22,6 +22,8 @@ class SlurmError(SodaError):
     """Slurm did not do what it was asked."""
 
 
+_MOST_SHOWN = 2000
+"""Characters of what a command wrote to standard error that its error shows."""
 _NO_ANSWER_TEXTS = ("timed out", "zero bytes")
 """Slurm's words, in small letters, where a request was sent and no answer came."""
 
@@ -52,7 +54,10 @@ class SlurmCommandError(SlurmError):
             super().__init__(_missing(argv[0]))
             return
         what = "did not answer in time" if status is None else f"exited with status {status}"
-        said = f": {stderr.strip()}" if stderr.strip() else ""
+        told = stderr.strip()
+        if (more := len(told) - _MOST_SHOWN) > 0:
+            told = f"{told[:_MOST_SHOWN]} (and {more} characters more)"
+        said = f": {told}" if told else ""
         remedy = _MUNGE_REMEDY if "munge" in stderr.lower() else remedy
         super().__init__(f"{' '.join(argv[:6])} {what}{said}; {remedy}")
 

@@ -25,7 +25,6 @@ MOST_BYTES = 16 * 2**20
 """Of one reply: some 100 000 runs."""
 _LAST = ENDED_FOR_GOOD | {"REVOKED"}
 """States of a job's last run. After others, as after a requeue, its next run goes on with the same work."""
-_REMEDY = "check slurmdbd (sacctmgr ping); run times are learned from jobs as they end"
 
 
 class PastRun(NamedTuple):
@@ -85,12 +84,19 @@ class PastRunsReader:
             env={**self.environment, **framing.env},
             most_bytes=MOST_BYTES,
         )
-        if said.cut:
+        if said.cut and len(said.stdout) >= MOST_BYTES:  # else complaints alone are so long
             whole_lines = said.stdout[: said.stdout.rfind(b"\n") + 1]
             return parse_past_runs(whole_lines.decode("utf-8", "surrogateescape"), self.shared_gres)
         if said.status != 0:
-            raise failure(argv, said, _REMEDY)
+            raise failure(argv, said, self._remedy(from_days, to_days))
         return parse_past_runs(framing.body(said.stdout, "sacct's list"), self.shared_gres)
+
+    def _remedy(self, from_days: int, to_days: int) -> str:
+        return (
+            f"it was asked for {from_days} to {to_days} days ago, and may take {self.timeout_s:g} s "
+            "(slurm.accounting_timeout_s): check slurmdbd (sacctmgr ping), or ask for fewer days "
+            "(slurm.accounting_past_days); run times are learned from jobs as they end"
+        )
 
 
 def past_runs_command(from_days: int, to_days: int) -> list[str]:

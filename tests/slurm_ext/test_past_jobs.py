@@ -13,6 +13,7 @@ from slurm_soda.slurm_ext.command_runner import CompletedCommand
 from slurm_soda.slurm_ext.errors import SlurmCommandError
 from slurm_soda.slurm_ext.read.past_jobs import (
     FIELDS,
+    MOST_BYTES,
     PastJob,
     PastRunsReader,
     join_past_runs,
@@ -126,7 +127,25 @@ def reader(status: int | None, stdout: bytes = b"", *, cut: bool = False) -> Pas
 def test_answers_that_fail_or_are_late_are_errors_and_of_a_long_one_the_beginning_counts() -> None:
     record = line("9", "COMPLETED", "1000", "1100").encode()
     assert [run.end_s for run in reader(0, record).read(1, 0)] == [1100.0]
-    assert [run.end_s for run in reader(-9, record + record[:-5], cut=True).read(1, 0)] == [1100.0]
+    long = record + b"9|alice".ljust(MOST_BYTES - len(record), b"x")
+    assert [run.end_s for run in reader(-9, long, cut=True).read(1, 0)] == [1100.0]
     for status in (1, None):
         with pytest.raises(SlurmCommandError, match="sacctmgr ping"):
             reader(status).read(1, 0)
+
+
+def test_complaints_without_end_are_an_error_and_no_answer() -> None:
+    with pytest.raises(SlurmCommandError, match="down"):
+        reader(-9, line("9", "COMPLETED", "1000", "1100").encode(), cut=True).read(1, 0)
+
+
+def test_an_error_names_the_days_the_time_limit_and_the_keys_to_change() -> None:
+    with pytest.raises(SlurmCommandError) as caught:
+        reader(None).read(63, 31)
+    for part in (
+        "63 to 31 days ago",
+        "5 s (slurm.accounting_timeout_s)",
+        "slurm.accounting_past_days",
+        "sacctmgr ping",
+    ):
+        assert part in str(caught.value)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -92,6 +94,13 @@ def test_a_command_that_munge_lets_down_names_munge(status: int | None) -> None:
     assert "munge" not in other
 
 
+def test_an_error_shows_the_beginning_of_long_complaints() -> None:
+    short, long = (SlurmCommandError(("sacct",), 1, "x" * count, "do this") for count in (2000, 10_000_000))
+    assert str(short) == f"sacct exited with status 1: {'x' * 2000}; do this"
+    assert str(long) == f"sacct exited with status 1: {'x' * 2000} (and 9998000 characters more); do this"
+    assert len(long.stderr) == 10_000_000
+
+
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_a_command_that_writes_too_much_is_stopped_as_soon_as_it_has(stream: str) -> None:
     before_s = time.monotonic()
@@ -109,6 +118,19 @@ def test_a_command_that_writes_as_much_as_it_may_is_as_any_other(bytes_written: 
     assert (len(said.stdout), said.stderr, said.status, said.cut) == (bytes_written, b"no\n", 3, False)
 
 
-def test_a_bounded_command_has_its_time_limit_too() -> None:
-    said = LocalCommandRunner()(["sh", "-c", "echo a; sleep 60"], stdin=b"", timeout_s=0.5, env=PATH, most_bytes=1000)
-    assert (said.status, said.cut) == (None, False)
+@pytest.mark.parametrize("most_bytes", [None, 1000])
+@pytest.mark.parametrize("line", ["echo a; echo b >&2; sleep 60", "echo a; echo b >&2; exec sleep 60 >&- 2>&-"])
+def test_at_its_time_limit_a_command_has_said_what_it_wrote_so_far(line: str, most_bytes: int | None) -> None:
+    argv = ["sh", "-c", line]
+    said = LocalCommandRunner()(argv, stdin=b"", timeout_s=0.5, env=PATH, most_bytes=most_bytes)
+    assert (said.status, said.stdout, said.stderr, said.cut) == (None, b"a\n", b"b\n", False)
+
+
+def test_nobody_waits_for_what_outlives_a_bounded_command(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    line = f"setsid sh -c 'echo $$ > {pid_file}; exec sleep 60' & sleep 60"
+    said = LocalCommandRunner()(["sh", "-c", line], stdin=b"", timeout_s=0.5, env=PATH, most_bytes=1000)
+    assert said.status is None
+    child = int(pid_file.read_text())
+    assert _lives(child)
+    os.kill(child, signal.SIGKILL)
