@@ -12,6 +12,7 @@ from threading import Event, Thread
 
 from slurm_soda.daemon.logs import log
 from slurm_soda.daemon.settings.section import DAY_S
+from slurm_soda.slurm_ext.errors import SodaError
 from slurm_soda.slurm_ext.read.past_jobs import PastJob, PastRun, join_past_runs
 
 PastRunsQuery = Callable[[int, int], Sequence[PastRun]]
@@ -20,6 +21,8 @@ PastRunsQuery = Callable[[int, int], Sequence[PastRun]]
 Raises:
     SodaError: it did not answer.
 """
+PAUSES_S = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0)
+"""After the first question was not answered it is asked again so much later: slurmdbd may start after sodad."""
 MOST_RUNS = 200_000
 """Once so many were read, nothing older is asked for: of a few owners with many jobs only some are wanted."""
 
@@ -27,9 +30,11 @@ MOST_RUNS = 200_000
 class AccountingPast:
     """One for each run of the daemon."""
 
-    def __init__(self, ask: PastRunsQuery | None = None, days: int = 0) -> None:
-        """``ask``: ``None`` where the site has no accounting; ``days``: so far back at most, 0 for nothing at all."""
-        self._ask, self._days = ask, days
+    def __init__(self, ask: PastRunsQuery | None = None, days: int = 0, pauses_s: Sequence[float] = PAUSES_S) -> None:
+        """``ask``: ``None`` where the site has no accounting; ``days``: so far back at most, 0 for nothing at all;
+        ``pauses_s``: before the first question is asked again.
+        """
+        self._ask, self._days, self._pauses_s = ask, days, pauses_s
         self._begun = False
         self._answer: list[PastJob] = []
         self._answered, self._closing = Event(), Event()
@@ -62,18 +67,35 @@ class AccountingPast:
     def _collect(self, ask: PastRunsQuery, age_days: int, before_s: float, most: int, most_per_owner: int) -> None:
         runs: dict[tuple[int, float], PastRun] = {}  # who ran across the bounds of two questions is in both answers
         jobs: list[PastJob] = []
+        pauses_s = self._pauses_s
         try:
             for to_days, from_days in _spans(age_days, self._days):
                 if self._closing.is_set() or len(jobs) >= most or len(runs) >= MOST_RUNS:
                     break
-                runs |= {(run.job_id, run.start_s): run for run in ask(from_days, to_days)}
+                answer = self._ask_again(ask, from_days, to_days, pauses_s)
+                pauses_s = ()  # who has answered once is there: it is the question that is too long
+                runs |= {(run.job_id, run.start_s): run for run in answer}
                 ended = [job for job in join_past_runs(runs.values()) if job.end_s < before_s]
                 jobs = _newest(ended, most, most_per_owner)
         except Exception as error:  # noqa: BLE001 - whatever it is, what came before it is known
-            log(logging.WARNING, "past-jobs-not-read", error=error)
+            why = str(error) if isinstance(error, SodaError) else f"{type(error).__name__}: {error}"
+            log(logging.WARNING, "past-jobs-not-read", error=why)
         log(logging.INFO, "past-jobs-read", jobs=len(jobs))
         self._answer = jobs
         self._answered.set()
+
+    def _ask_again(
+        self, ask: PastRunsQuery, from_days: int, to_days: int, pauses_s: Sequence[float]
+    ) -> Sequence[PastRun]:
+        """The answer to a question that is asked once more after each of these pauses."""
+        for pause_s in pauses_s:
+            try:
+                return ask(from_days, to_days)
+            except SodaError as error:
+                log(logging.WARNING, "past-jobs-not-read", error=error, again_in_s=pause_s)
+            if self._closing.wait(pause_s):
+                return []
+        return ask(from_days, to_days)
 
 
 def _spans(first_day: int, days: int) -> Iterator[tuple[int, int]]:

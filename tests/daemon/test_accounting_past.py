@@ -50,7 +50,7 @@ class Accounting:
 def answer(
     accounting: PastRunsQuery, days: int, *, most: int = 100, each: int = 100, before_days: float = 0.0
 ) -> Sequence[PastJob]:
-    past = AccountingPast(accounting, days)
+    past = AccountingPast(accounting, days, pauses_s=())
     past.begin(NOW_S, NOW_S - before_days * DAY_S, most, each)
     assert past.wait(10.0)
     return past.take()
@@ -105,6 +105,52 @@ def test_what_came_before_an_error_counts_and_nothing_is_asked_twice(error: Exce
     assert len(past.take()) == 3
     assert not past.take()
     assert accounting.asked == [(1, 0), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SlurmReplyError("sacct's list was cut short"), 'past-jobs-not-read error="sacct\'s list was cut short"'),
+        (MemoryError(), 'past-jobs-not-read error="MemoryError: "'),
+    ],
+)
+def test_every_error_has_a_name_in_the_log(error: Exception, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_from: int, _to: int) -> Sequence[PastRun]:
+        raise error
+
+    assert not answer(fails, 64)
+    assert said in caplog.messages
+
+
+def test_accounting_that_starts_later_is_asked_again_and_one_that_has_answered_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    accounting = Accounting(run(0.5), run(1.5), fails_from=3)
+    asked = list[int]()
+
+    def starts_late(from_days: int, to_days: int) -> Sequence[PastRun]:
+        asked.append(from_days)
+        if len(asked) < 3:
+            raise SlurmReplyError("connection refused")
+        return accounting(from_days, to_days)
+
+    past = AccountingPast(starts_late, 64, pauses_s=(0.01, 0.02, 0.03))
+    past.begin(NOW_S, NOW_S, 100, 100)
+    assert past.wait(10.0)
+    assert len(past.take()) == 1
+    assert asked == [1, 1, 1, 3]
+    refused = 'past-jobs-not-read error="connection refused"'
+    cut = 'past-jobs-not-read error="sacct\'s list was cut short"'
+    assert caplog.messages[:3] == [f"{refused} again_in_s=0.010", f"{refused} again_in_s=0.020", cut]
+
+
+def test_a_daemon_that_ends_waits_for_no_other_answer() -> None:
+    accounting = Accounting(fails_from=0)
+    past = AccountingPast(accounting, 64, pauses_s=(3600.0,))
+    past.begin(NOW_S, NOW_S, 100, 100)
+    past.close()
+    assert past.wait(10.0)
+    assert len(accounting.asked) <= 1
 
 
 def test_nobody_is_asked_where_nothing_is_wanted() -> None:
