@@ -23,6 +23,8 @@ from slurm_soda.slurm_ext.read.slurm_values import SHARED_GPU_GRES, parse_intege
 FIELDS = ("JobIDRaw", "User", "Partition", "State", "Start", "End", "Timelimit", "AllocTRES", "ReqTRES")
 MOST_BYTES = 16 * 2**20
 """Of one reply: some 100 000 runs."""
+_MOST_SHOWN = 200
+"""Characters of a line that an error shows."""
 _LAST = ENDED_FOR_GOOD | {"REVOKED"}
 """States of a job's last run. After others, as after a requeue, its next run goes on with the same work."""
 
@@ -106,18 +108,26 @@ def past_runs_command(from_days: int, to_days: int) -> list[str]:
 
 
 def parse_past_runs(text: str, shared_gres: str = SHARED_GPU_GRES) -> list[PastRun]:
-    """The runs of sacct's lines that started and ended; what cannot be read is left out."""
-    found = []
-    for line in text.split("\n"):
-        cells = line.split("|")
-        if len(cells) == len(FIELDS):
-            try:
-                run = _parse_run(dict(zip(FIELDS, cells, strict=True)), shared_gres)
-            except SlurmReplyError:
-                continue
-            if math.isfinite(run.end_s) and math.isfinite(run.start_s):
-                found.append(run)
-    return found
+    """The runs of sacct's lines that started and ended; what cannot be read is left out.
+
+    Raises:
+        SlurmReplyError: there are lines, and none of them can be read.
+    """
+    lines = [line for line in text.split("\n") if line]
+    read = [run for line in lines if (run := _read_line(line, shared_gres)) is not None]
+    if lines and not read:
+        raise SlurmReplyError(f"no line of sacct's list can be read; the first one is {lines[0][:_MOST_SHOWN]!r}")
+    return [run for run in read if math.isfinite(run.end_s) and math.isfinite(run.start_s)]
+
+
+def _read_line(line: str, shared_gres: str) -> PastRun | None:
+    cells = line.split("|")
+    if len(cells) != len(FIELDS):
+        return None
+    try:
+        return _parse_run(dict(zip(FIELDS, cells, strict=True)), shared_gres)
+    except SlurmReplyError:
+        return None
 
 
 def _parse_run(f: Mapping[str, str], shared_gres: str) -> PastRun:

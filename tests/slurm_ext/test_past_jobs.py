@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_soda.slurm_ext.command_runner import CompletedCommand
-from slurm_soda.slurm_ext.errors import SlurmCommandError
+from slurm_soda.slurm_ext.errors import SlurmCommandError, SlurmReplyError
 from slurm_soda.slurm_ext.read.past_jobs import (
     FIELDS,
     MOST_BYTES,
@@ -77,9 +77,16 @@ def test_what_shows_no_run_time_teaches_nothing_and_hides_nobody_else(record: st
 @given(said=st.text(alphabet=st.sampled_from("7|abUNLIMITED:-0123456789gpu=,/\n\udcff "), max_size=300))
 @settings(max_examples=examples(200))
 def test_any_text_is_a_list(said: str) -> None:
-    found = parse(said, line("9", "COMPLETED", "1000", "1100"))
+    found = parse(said, "\n", line("9", "COMPLETED", "1000", "1100"))
     assert all(math.isfinite(job.run_s) and job.run_s > 0 for job in found)
-    assert len(found) == 1 or "\n" not in said or said[-1:] != "\n"
+    assert found
+
+
+def test_a_list_of_which_no_line_can_be_read_is_an_error_that_shows_the_first_one() -> None:
+    assert not parse("")
+    assert not parse(line("7", "PENDING", "Unknown", "Unknown"))
+    with pytest.raises(SlurmReplyError, match=r"no line of sacct's list can be read; the first one is '7\|al\\udcff'"):
+        parse("7|al\udcff\n", "8\n")
 
 
 def test_runs_of_several_answers_make_one_job() -> None:
