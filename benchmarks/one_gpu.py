@@ -111,19 +111,6 @@ def average_jct_s(scenario: Scenario, policy: str) -> float:
     return run_once(scenario, PolicyChoice(policy)).summary.avg_jct_s
 
 
-def parse_seeds(text: str) -> range:
-    """Seeds from a number, or from the first to the last of two with a hyphen.
-
-    Raises:
-        click.ClickException: it is neither.
-    """
-    first, _, last = text.partition("-")
-    try:
-        return range(int(first), int(last or first) + 1)
-    except ValueError:
-        raise click.ClickException(f"--seeds {text}: give one number, or two as in 1-5") from None
-
-
 @click.command(help=__doc__)
 @click.option("--seeds", default="1-5", show_default=True, help="from and to; 1 to 20 are for studies")
 @click.option("--jobs", type=click.IntRange(1), default=50, show_default=True, help="of each workload")
@@ -134,7 +121,11 @@ def parse_seeds(text: str) -> range:
 @click.option("--mechanism", type=click.Choice(["ideal", "slurm"]), default="ideal", show_default=True)
 def main(seeds: str, jobs: int, load: float, policy: str, mechanism: str) -> None:
     """Average JCT by what is known, over that of srsf-share told all."""
-    numbers = parse_seeds(seeds)
+    first, _, last = seeds.partition("-")
+    try:
+        numbers = range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise click.ClickException(f"--seeds {seeds}: give one number, or two as in 1-5") from None
     runs = ((*REFERENCE,), *((policy, known) for known in KNOWN))
     found: dict[tuple[str, ...], list[float]] = {run: [] for run in runs}
     with tempfile.TemporaryDirectory() as folder:
