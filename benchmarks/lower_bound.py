@@ -14,6 +14,7 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from statistics import geometric_mean
 from typing import NamedTuple
 
 import click
@@ -21,6 +22,7 @@ import numpy as np
 from ortools.graph.python import min_cost_flow
 
 from benchmarks import one_gpu
+from benchmarks.evaluate.__main__ import read_seeds
 from benchmarks.evaluate.cells import TRUTH, Cell, balanced_cells
 from benchmarks.evaluate.runs import RunSpec, users_limit
 from slurm_soda.policies.snapshot import FloatColumn, IntColumn
@@ -119,17 +121,17 @@ def run_bounded(cell: Cell, seed: int, policy: str, jobs: int, slots: int = SLOT
 
 
 @click.command(help=__doc__)
-@click.option("--seeds", default="1-3", show_default=True, help="One, or from and to.")
+@click.option("--seeds", default="1-3", show_default=True, callback=read_seeds, help="One, or from and to.")
 @click.option("--part", default=1.0, show_default=True, type=click.FloatRange(0.01, 1.0), help="Of each family's jobs.")
 @click.option("--policy", default="soda", show_default=True)
 @click.option(
     "--slots", default=SLOTS, show_default=True, type=click.IntRange(10), help="More are slower, and sharper."
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a CPU]")
-def main(seeds: str, part: float, policy: str, slots: int, workers: int | None) -> None:
+def main(seeds: tuple[int, ...], part: float, policy: str, slots: int, workers: int | None) -> None:
     """Lower bounds where all jobs can checkpoint."""
     cells = [cell for cell in balanced_cells() if cell.can_checkpoint == 1]
-    asked = [(cell, seed) for seed in one_gpu.parse_seeds(seeds) for cell in cells]
+    asked = [(cell, seed) for seed in seeds for cell in cells]
     with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         waiting = [
             pool.submit(run_bounded, cell, seed, policy, math.ceil(part * find_generator(cell.family).jobs), slots)
@@ -143,7 +145,7 @@ def main(seeds: str, part: float, policy: str, slots: int, workers: int | None) 
     print(f"| workloads | runs | lower bound over stock Slurm | {policy}, told all run times | over the bound |")
     print("|---|--:|--:|--:|--:|")
     for group, ratios in rows.items():
-        bound, reached = (math.exp(sum(map(math.log, one)) / len(one)) for one in zip(*ratios, strict=True))
+        bound, reached = map(geometric_mean, zip(*ratios, strict=True))
         print(f"| {group} | {len(ratios)} | {bound:.3f} | {reached:.3f} | {reached / bound:.3f} |")
 
 

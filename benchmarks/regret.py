@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import geometric_mean
 
 import click
 import numpy as np
@@ -127,8 +128,7 @@ def main(data: Path, seeds: int, part: float, *, past: int, policy: str, workers
     print(f"| workloads | runs | {' | '.join(f'{known} known' for known in KNOWN[:-1])} |")
     print(f"|---|--:|{'--:|' * len(KNOWN[:-1])}")
     for group, columns in regrets(jct_s).items():
-        means = (math.exp(sum(map(math.log, column)) / len(column)) for column in columns)
-        print(f"| {group} | {len(columns[0])} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
+        print(f"| {group} | {len(columns[0])} | {' | '.join(f'{geometric_mean(one):.3f}' for one in columns)} |")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from statistics import geometric_mean
 
 import click
 
@@ -67,11 +68,10 @@ def main(seeds: int, part: float, policy: str, workers: int | None) -> None:
     for cell, seed, who in asked:
         if who == STARTERS[0]:
             free_s, real_s, stock_s = (jct_s[cell, seed, one] for one in STARTERS)
-            for group in (f"{cell.can_checkpoint:.0%}", "all cells"):
-                rows[group].append((free_s / stock_s, real_s / stock_s))
-    rows["all cells"] = rows.pop("all cells")  # at the end
+            rows[f"{cell.can_checkpoint:.0%}"].append((free_s / stock_s, real_s / stock_s))
+    rows["all"] = [one for ratios in list(rows.values()) for one in ratios]
     for group, ratios in rows.items():
-        free, real = (math.exp(sum(map(math.log, one)) / len(one)) for one in zip(*ratios, strict=True))
+        free, real = map(geometric_mean, zip(*ratios, strict=True))
         print(f"| {group} | {len(ratios)} | {free:.3f} | {real:.3f} | {real / free:.3f} |")
 
 

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 
 import click
 import numpy as np
@@ -72,9 +73,10 @@ def main(data: Path, seeds: int, part: float) -> None:
     click.echo("| workloads | runs | JCT | least, most | preemptions without | with |\n|---|--:|--:|---|--:|--:|")
     for group, runs in found.items():
         ratios, moving, staying = zip(*runs, strict=True)
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         extremes = f"{min(ratios):.3f}, {max(ratios):.3f}"
-        click.echo(f"| {group} | {len(runs)} | {mean:.3f} | {extremes} | {sum(staying)} | {sum(moving)} |")
+        click.echo(
+            f"| {group} | {len(runs)} | {geometric_mean(ratios):.3f} | {extremes} | {sum(staying)} | {sum(moving)} |"
+        )
 
 
 if __name__ == "__main__":

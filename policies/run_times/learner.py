@@ -86,7 +86,7 @@ class RunTimeLearner:
         """``spreads``: how a job that ended makes bins likely."""
         self._spreads = spreads
         self._groups: dict[str, OrderedDict[JobGroup, Histogram]] = {}
-        """Of one owner each, by owner; the owner whose last job ended longest ago comes first."""
+        """Of one owner each, by owner; the group in which no job of his ended for longest comes first."""
         self._count = 0
         """Groups of one owner each."""
         self._turns = 0
@@ -135,8 +135,7 @@ class RunTimeLearner:
 
     def _of_owner(self, owner: str, groups: Sequence[JobGroup]) -> list[tuple[JobGroup, Histogram]]:
         """The groups of one owner, the last ones to be forgotten from now on."""
-        own: OrderedDict[JobGroup, Histogram] = self._groups.pop(owner, OrderedDict())
-        self._groups[owner] = own
+        own = self._groups.setdefault(owner, OrderedDict())
         self._count -= len(own)
         widths = self._spreads.prior
         for group in groups:
